@@ -1,0 +1,50 @@
+"""torchcaps: capsule networks for PyTorch, where every routing is a clustering algorithm."""
+
+from torchcaps.functional import SQUASHES, length, self_pooling, squash, squash_potential
+from torchcaps.layers import (
+    VOTES,
+    ClassCapsules,
+    ConvCapsules,
+    ConvDecoder,
+    Decoder,
+    DenseCapsules,
+    DenseDecoder,
+    PrimaryCapsules,
+    add_coordinates,
+    class_mask,
+)
+from torchcaps.losses import margin_loss, reconstruction_loss, spread_loss, spread_margin
+from torchcaps.routing import ROUTINGS, Routing, check_routing, make_routing, routing_options
+from torchcaps.types import Capsules, Routed, Step
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ROUTINGS",
+    "SQUASHES",
+    "VOTES",
+    "Capsules",
+    "ClassCapsules",
+    "ConvCapsules",
+    "ConvDecoder",
+    "Decoder",
+    "DenseCapsules",
+    "DenseDecoder",
+    "PrimaryCapsules",
+    "Routed",
+    "Routing",
+    "Step",
+    "add_coordinates",
+    "check_routing",
+    "class_mask",
+    "length",
+    "make_routing",
+    "margin_loss",
+    "reconstruction_loss",
+    "routing_options",
+    "self_pooling",
+    "spread_loss",
+    "spread_margin",
+    "squash",
+    "squash_potential",
+]

@@ -1,0 +1,101 @@
+"""Small differentiable pieces: safe lengths, squash and its variants, and the two products every routing is made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from torchcaps.types import Couplings, Votes, check_choice, check_range
+
+
+def length(vectors: Float[Tensor, "*b d"]) -> Float[Tensor, "*b"]:
+    """Euclidean length over the last axis. Its gradient at the zero vector is zero, not NaN."""
+    return torch.linalg.vector_norm(vectors, dim=-1)
+
+
+def safe_divide(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """numerator / denominator, and the numerator itself where the denominator is zero; no NaN, no infinity."""
+    return numerator / torch.where(denominator == 0, torch.ones_like(denominator), denominator)
+
+
+def safe_log(values: Tensor) -> Tensor:
+    """The logarithm, minus infinity at zero with zero gradient there (torch.log gives infinity times zero)."""
+    positive = values > 0
+    return torch.where(positive, values, torch.ones_like(values)).log().masked_fill(~positive, -math.inf)
+
+
+def unit(vectors: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
+    """Vectors of length one in the same direction; the zero vector stays."""
+    return safe_divide(vectors, length(vectors).unsqueeze(-1))
+
+
+class Squash(NamedTuple):
+    """A squash v = gain(n) s with n = |s|, and the convex potential whose gradient it is: dpotential/dn = n gain(n)."""
+
+    gain: Callable[[Tensor], Tensor]
+    potential: Callable[[Tensor], Tensor]
+
+
+def _ratio_at_zero_one(numerator: Tensor, lengths: Tensor) -> Tensor:
+    return torch.where(lengths > 0, safe_divide(numerator, lengths), torch.ones_like(lengths))
+
+
+def _rational_square(constant: float) -> Squash:
+    """n^2 / (constant + n^2), the form of Sabour 2017 eq. 1 (constant 1) and of Su Jianlin (constant 1/2)."""
+    root = math.sqrt(constant)
+    return Squash(lambda n: n / (constant + n * n), lambda n: n - root * torch.arctan(n / root))
+
+
+SQUASHES: dict[str, Squash] = {
+    "quadratic": _rational_square(1.0),
+    "half": _rational_square(0.5),
+    "exponential": Squash(lambda n: _ratio_at_zero_one(-torch.expm1(-n), n), lambda n: n + torch.expm1(-n)),
+    "tanh": Squash(lambda n: _ratio_at_zero_one(torch.tanh(n), n), lambda n: n + softplus(-2 * n) - math.log(2)),
+    "rational": Squash(lambda n: 1 / (1 + n), lambda n: n - torch.log1p(n)),
+    "none": Squash(torch.ones_like, lambda n: n * n / 2),
+}
+
+
+def squash(vectors: Float[Tensor, "*b d"], kind: str = "quadratic") -> Float[Tensor, "*b d"]:
+    """Shorten vectors to a length below one and keep their direction.
+
+    With n the length before, the length after is n^2/(1+n^2) for "quadratic" (Sabour 2017 eq. 1), n^2/(1/2+n^2) for
+    "half", 1-exp(-n) for "exponential" (Efficient-CapsNet), tanh(n) for "tanh", n/(1+n) for "rational", n for "none".
+    """
+    check_choice("squash", "kind", kind, list(SQUASHES))
+    return vectors * SQUASHES[kind].gain(length(vectors)).unsqueeze(-1)
+
+
+def squash_potential(lengths: Float[Tensor, "*b"], kind: str = "quadratic") -> Float[Tensor, "*b"]:
+    """The convex function of a vector's length whose gradient is `squash`: n - arctan(n) for "quadratic"."""
+    check_choice("squash_potential", "kind", kind, list(SQUASHES))
+    return SQUASHES[kind].potential(lengths)
+
+
+def combine(weights: Couplings, votes: Votes) -> Float[Tensor, "*b j d"]:
+    """The weighted sum of the votes for each parent: s_j = Sum_i w_ij u_j|i."""
+    return torch.einsum("...ij,...ijd->...jd", weights, votes)
+
+
+def agree(votes: Votes, centres: Float[Tensor, "*b j d"]) -> Couplings:
+    """The agreement of each vote with its parent: the inner product <u_j|i, v_j>."""
+    return torch.einsum("...ijd,...jd->...ij", votes, centres)
+
+
+def self_pooling(points: Float[Tensor, "*b i d"], iterations: int = 3) -> Float[Tensor, "*b d"]:
+    """Pool points into the x with x = Sum_i softmax_i<x, x_i> x_i, starting from their mean.
+
+    The smallest case of routing: one parent, many children, no learned weight.
+    """
+    check_range("self_pooling", "iterations", iterations, 0)
+    pooled = points.mean(-2)
+    for _ in range(iterations):
+        attention = torch.einsum("...id,...d->...i", points, pooled).softmax(-1)
+        pooled = torch.einsum("...i,...id->...d", attention, points)
+    return pooled

@@ -1,0 +1,62 @@
+"""Class capsules: one layer from a grid to the classes, with transforms shared over positions.
+
+Hinton, Sabour, Frosst 2018, the last layer of the smallNORB network, with coordinate addition.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchcaps.layers.base import Gathered, RoutedLayer, routing_for
+from torchcaps.layers.votes import COORDINATE_PLACES, add_coordinates, make_votes
+from torchcaps.routing import Routing
+from torchcaps.types import Capsules, check_capsules, check_choice
+
+
+class ClassCapsules(RoutedLayer):
+    """Children on a grid [b h w i e] (or [b t i e]) to classes [b j d]; the couplings are [b (h w i) j].
+
+    in_capsules counts the types of children at one position. coordinates: "column" (the paper), "first" (the official
+    code; vectors) or None; coordinate_scale is the width of the grid in these coordinates. Further arguments are
+    those of `DenseCapsules`.
+    """
+
+    def __init__(
+        self,
+        in_capsules: int,
+        out_capsules: int,
+        in_dim: int,
+        out_dim: int,
+        *,
+        votes: str = "matrix",
+        routing: str | Routing = "em",
+        coordinates: str | None = "column",
+        coordinate_scale: float = 1.0,
+        dimensions: int = 2,
+        vote_bias: bool = False,
+        normalise: bool = False,
+        std: float | None = None,
+        **routing_options: Any,
+    ) -> None:
+        super().__init__()
+        check_choice("ClassCapsules", "dimensions", dimensions, [1, 2])
+        check_choice("ClassCapsules", "coordinates", coordinates, [*COORDINATE_PLACES, None])
+        self.dimensions = dimensions
+        self.coordinates = coordinates
+        self.coordinate_scale = coordinate_scale
+        self.votes = make_votes(
+            votes, in_capsules, out_capsules, in_dim, out_dim, bias=vote_bias, normalise=normalise, std=std
+        )
+        # The number of positions is free, so a routing that learns something for every child finds no size here.
+        self.routing = routing_for(
+            "ClassCapsules", routing, routing_options, in_capsules=None, out_capsules=out_capsules, out_dim=out_dim
+        )
+
+    def gather(self, children: Capsules) -> Gathered:
+        axes = "b h w i e" if self.dimensions == 2 else "b t i e"
+        check_capsules("ClassCapsules", children, self.dimensions + 3, axes, self.votes.in_capsules, self.votes.in_dim)
+        votes = self.votes(children.poses)
+        if self.coordinates is not None:
+            votes = add_coordinates(votes, self.coordinates, self.coordinate_scale)
+        flat = children.flatten()
+        return Gathered(votes.flatten(1, self.dimensions + 1), flat.activations, flat.mask)

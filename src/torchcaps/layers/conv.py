@@ -1,0 +1,167 @@
+"""Convolutional capsules: local routing, with transforms shared over positions.
+
+Hinton, Sabour, Frosst 2018: a child competes over all (position, type) parents that see it, so that a child at a
+border, seen by few windows, is shared among few. Zhao et al. 2018 compete within each window (`competition="window"`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from torchcaps.layers.base import Gathered, RoutedLayer, routing_for
+from torchcaps.layers.votes import make_votes
+from torchcaps.routing import Routing
+from torchcaps.routing.base import Reduce, over_own_parents
+from torchcaps.types import Capsules, Routed, check_capsules, check_choice, check_range, complaint
+
+Sizes = tuple[int, ...]
+
+
+class Windows:
+    """The windows of a convolution over a grid, for one size of the grid."""
+
+    def __init__(self, grid: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes) -> None:
+        self.grid = grid
+        self.kernel = kernel
+        self.stride = stride
+        self.padding = padding
+        self.out = tuple((g + 2 * p - k) // s + 1 for g, k, s, p in zip(grid, kernel, stride, padding, strict=True))
+
+    def of(self, values: Tensor) -> Tensor:
+        """[b h w *rest] -> [b h' w' k k *rest]: the values that each window sees, zero outside the grid."""
+        axes = len(self.grid)
+        if any(self.padding):
+            sides = [side for p in reversed(self.padding) for side in (p, p)]
+            values = pad(values, [0, 0] * (values.ndim - 1 - axes) + sides)
+        for axis in range(axes):
+            values = values.unfold(1 + axis, self.kernel[axis], self.stride[axis])
+        return values.movedim(tuple(range(-axes, 0)), tuple(range(1 + axes, 1 + 2 * axes)))
+
+    def over_all_parents(self, values: Tensor, reduce: Reduce) -> Tensor:
+        """Reduce [b h' w' (k k i) j] over all parents, of any position and type, that see the same child.
+
+        The result [b h' w' (k k i) 1] is laid out by windows again. `reduce` must be associative: amax or sum.
+        """
+        axes = len(self.grid)
+        seen = reduce(values, -1).unflatten(-1, (*self.kernel, -1))  # [b h' w' k k i]
+        fill = -math.inf if reduce is torch.amax else 0.0
+        for axis in range(axes):
+            index, valid = self._views(axis, values.device)  # [y n]
+            joined = seen.movedim(1 + axes, 2 + axis).flatten(1 + axis, 2 + axis)  # this axis is (h' k)
+            views = joined.index_select(1 + axis, index.flatten()).unflatten(1 + axis, index.shape)
+            shape = [1] * views.ndim
+            shape[1 + axis], shape[2 + axis] = index.shape
+            seen = reduce(views.masked_fill(~valid.view(shape), fill), 2 + axis)  # this axis is y
+        return self.of(seen).flatten(1 + axes).unsqueeze(-1)
+
+    def _views(self, axis: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """For each child along an axis, the (window, offset) pairs that see it: indices [y n], and which are real."""
+        kernel, stride = self.kernel[axis], self.stride[axis]
+        place = torch.arange(self.grid[axis], device=device).unsqueeze(1) + self.padding[axis]
+        window = place // stride - torch.arange(-(-kernel // stride), device=device)
+        offset = place - window * stride
+        valid = (window >= 0) & (window < self.out[axis]) & (offset < kernel)
+        return torch.where(valid, window * kernel + offset, 0), valid
+
+
+class ConvCapsules(RoutedLayer):
+    """Children on a grid [b h w i e] to parents on a smaller grid [b h' w' j d]; in one dimension [b t i e].
+
+    in_capsules and out_capsules count the types at one position. competition: "grid" (a child is shared among all
+    parents that see it) or "window" (each window routes for itself). The couplings are [b h' w' k i j], k running over
+    the kernel row by row. Children that no window sees are left out; those outside the grid (padding) are masked.
+    Where children carry a mask, parents do too: a parent is real if its window holds as many real positions as a
+    window at the padded border of an unmasked grid, so the length of the padding never changes a result.
+    Further arguments are those of `DenseCapsules`.
+    """
+
+    def __init__(
+        self,
+        in_capsules: int,
+        out_capsules: int,
+        in_dim: int,
+        out_dim: int,
+        kernel_size: int | Sizes,
+        stride: int | Sizes = 1,
+        padding: int | Sizes = 0,
+        *,
+        dimensions: int = 2,
+        competition: str = "grid",
+        votes: str = "full",
+        routing: str | Routing = "dynamic",
+        vote_bias: bool = False,
+        normalise: bool = False,
+        std: float | None = None,
+        **routing_options: Any,
+    ) -> None:
+        super().__init__()
+        check_choice("ConvCapsules", "dimensions", dimensions, [1, 2])
+        check_choice("ConvCapsules", "competition", competition, ["grid", "window"])
+        self.kernel_size = _per_axis("kernel_size", kernel_size, dimensions, 1)
+        self.stride = _per_axis("stride", stride, dimensions, 1)
+        self.padding = _per_axis("padding", padding, dimensions, 0)
+        if any(p >= k for p, k in zip(self.padding, self.kernel_size, strict=True)):
+            got = f"padding={self.padding} for kernel_size={self.kernel_size}"
+            raise complaint("ConvCapsules", "padding below kernel_size", got, "Use less padding.")
+        self.dimensions = dimensions
+        self.competition = competition
+        self.in_capsules = in_capsules
+        children = math.prod(self.kernel_size) * in_capsules
+        self.votes = make_votes(
+            votes, children, out_capsules, in_dim, out_dim, bias=vote_bias, normalise=normalise, std=std
+        )
+        self.routing = routing_for(
+            "ConvCapsules", routing, routing_options, in_capsules=children, out_capsules=out_capsules, out_dim=out_dim
+        )
+
+    def gather(self, children: Capsules) -> Gathered:
+        axes = "b h w i e" if self.dimensions == 2 else "b t i e"
+        check_capsules("ConvCapsules", children, self.dimensions + 3, axes, self.in_capsules, self.votes.in_dim)
+        windows = Windows(tuple(children.poses.shape[1:-2]), self.kernel_size, self.stride, self.padding)
+        if min(windows.out) < 1:
+            got = f"a grid of {windows.grid}"
+            expected = f"a grid that a kernel of {self.kernel_size} fits into"
+            raise complaint("ConvCapsules", expected, got, "Use a smaller kernel_size, or padding.")
+        first = 1 + self.dimensions
+        poses = windows.of(children.poses).flatten(first, -2)  # [b h' w' (k i) e]
+        activations = windows.of(children.activations).flatten(first)
+        mask, parent_mask = self._masks(children, windows)
+        over_parents = windows.over_all_parents if self.competition == "grid" else over_own_parents
+        return Gathered(self.votes(poses), activations, mask, over_parents, parent_mask)
+
+    def _masks(self, children: Capsules, windows: Windows) -> tuple[Tensor | None, Tensor | None]:
+        """Which children of each window are real, [b h' w' (k i)], and which parents, [b h' w' j]."""
+        if children.mask is None and not any(self.padding):
+            return None, None
+        real = torch.ones_like(children.activations, dtype=torch.bool) if children.mask is None else children.mask
+        seen = windows.of(real)  # [b h' w' k k i]
+        mask = seen.flatten(1 + self.dimensions)
+        if children.mask is None:
+            return mask, None
+        places = seen.any(-1).flatten(1 + self.dimensions).sum(-1)
+        enough = math.prod(k - p for k, p in zip(self.kernel_size, self.padding, strict=True))
+        whole = (places >= enough).unsqueeze(-1)
+        # A parent that is padding takes part in no competition: its window's children are masked in that window.
+        return mask & whole, whole.expand(*whole.shape[:-1], self.votes.out_capsules)
+
+    def _laid_out(self, routed: Routed) -> Routed:
+        return routed._replace(couplings=routed.couplings.unflatten(-2, (-1, self.in_capsules)))
+
+    def _flat(self, couplings: Tensor) -> Tensor:
+        return couplings.flatten(-3, -2)
+
+
+def _per_axis(name: str, value: int | Sizes, dimensions: int, low: int) -> Sizes:
+    sizes = (value,) * dimensions if isinstance(value, int) else tuple(value)
+    if len(sizes) != dimensions:
+        raise complaint(
+            "ConvCapsules", f"{name} with {dimensions} numbers", sizes, "Give a number, or one for each axis."
+        )
+    for size in sizes:
+        check_range("ConvCapsules", name, size, low)
+    return sizes

@@ -1,0 +1,112 @@
+"""Heads: which class capsules speak, and the decoders that draw what they say."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from torchcaps.types import Capsules, check_capsules, check_range, complaint, shape_text
+
+
+def class_mask(activations: Float[Tensor, "b y"], labels: Tensor | None = None, *, top: int | None = None) -> Tensor:
+    """Ones for the capsules that stay, zeros for the others.
+
+    By label: whole numbers [b] give [b y]; several of them, [b n], give [b n y], one mask for each; booleans [b y]
+    keep several capsules together. By prediction (no labels): the most active capsule [b y], or with `top` the most
+    active ones, one mask for each, [b top y].
+    """
+    classes = activations.shape[-1]
+    if labels is None:
+        if top is None:
+            return one_hot(activations.argmax(-1), classes).to(activations.dtype)
+        check_range("class_mask", "top", top, 1, classes)
+        return one_hot(activations.topk(top, dim=-1).indices, classes).to(activations.dtype)
+    if labels.dtype == torch.bool:
+        if labels.shape != activations.shape:
+            expected = f"boolean labels [b y] = {shape_text(activations.shape)}"
+            raise complaint("class_mask", expected, shape_text(labels.shape), "Give one truth value for each class.")
+        return labels.to(activations.dtype)
+    if labels.is_floating_point() or labels.ndim not in (1, 2) or labels.shape[0] != activations.shape[0]:
+        expected = f"whole-number labels [b] or [b n] with b={activations.shape[0]}, or booleans [b y]"
+        got = f"{shape_text(labels.shape)} of {labels.dtype}"
+        raise complaint(
+            "class_mask", expected, got, "Give class indices, or labels.bool() for several classes at once."
+        )
+    return one_hot(labels.long(), classes).to(activations.dtype)
+
+
+class Decoder(nn.Module):
+    """The base of decoders: silence all class capsules but the chosen ones, keep each in its place, and draw.
+
+    `decoder(capsules, labels)` masks by label, `decoder(capsules)` by prediction; see `class_mask`. The images are
+    [b c h w], or [b n c h w] where n capsules are drawn apart.
+    """
+
+    def __init__(self, classes: int, dim: int, image_shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.classes = classes
+        self.dim = dim
+        self.image_shape = tuple(image_shape)
+        if len(self.image_shape) != 3:
+            raise complaint(
+                type(self).__name__, "image_shape (channels, height, width)", image_shape, "Give three numbers."
+            )
+
+    def forward(self, capsules: Capsules, labels: Tensor | None = None, *, top: int | None = None) -> Tensor:
+        check_capsules(type(self).__name__, capsules, 3, "b y d", self.classes, self.dim)
+        keep = class_mask(capsules.activations, labels, top=top)
+        poses = capsules.poses if keep.ndim == 2 else capsules.poses.unsqueeze(1)
+        chosen = (poses * keep.unsqueeze(-1)).flatten(-2)  # [b (y d)] or [b n (y d)]
+        images = self.draw(chosen.flatten(0, -2))
+        return images.unflatten(0, chosen.shape[:-1])
+
+    def draw(self, poses: Float[Tensor, "b yd"]) -> Float[Tensor, "b c h w"]:
+        """Images in [0, 1] from the class poses in a row."""
+        raise NotImplementedError
+
+
+class DenseDecoder(Decoder):
+    """The decoder of Sabour 2017: three fully connected layers, 512 and 1024 wide, and a sigmoid."""
+
+    def __init__(
+        self, classes: int, dim: int, image_shape: tuple[int, int, int], hidden: tuple[int, int] = (512, 1024)
+    ) -> None:
+        super().__init__(classes, dim, image_shape)
+        self.layers = nn.Sequential(
+            nn.Linear(classes * dim, hidden[0]),
+            nn.ReLU(),
+            nn.Linear(hidden[0], hidden[1]),
+            nn.ReLU(),
+            nn.Linear(hidden[1], math.prod(image_shape)),
+            nn.Sigmoid(),
+        )
+
+    def draw(self, poses: Tensor) -> Tensor:
+        return self.layers(poses).unflatten(-1, self.image_shape)
+
+
+class ConvDecoder(Decoder):
+    """A small convolutional decoder: a coarse map, twice doubled in size, cut to the image's size."""
+
+    def __init__(self, classes: int, dim: int, image_shape: tuple[int, int, int], width: int = 32) -> None:
+        super().__init__(classes, dim, image_shape)
+        channels, height, image_width = self.image_shape
+        self.coarse = (2 * width, -(-height // 4), -(-image_width // 4))
+        self.expand = nn.Linear(classes * dim, math.prod(self.coarse))
+        self.layers = nn.Sequential(
+            nn.ReLU(),
+            nn.Upsample(scale_factor=2),
+            nn.Conv2d(2 * width, width, 3, padding=1),
+            nn.ReLU(),
+            nn.Upsample(scale_factor=2),
+            nn.Conv2d(width, channels, 3, padding=1),
+            nn.Sigmoid(),
+        )
+
+    def draw(self, poses: Tensor) -> Tensor:
+        _, height, width = self.image_shape
+        return self.layers(self.expand(poses).unflatten(-1, self.coarse))[..., :height, :width]

@@ -1,0 +1,62 @@
+"""Primary capsules: from a feature map to the first capsules, each made of the channels of one site.
+
+Vectors with a squash: Sabour, Frosst, Hinton 2017. Matrices with a sigmoid activation: Hinton, Sabour, Frosst 2018.
+"""
+
+from __future__ import annotations
+
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from torchcaps.functional import SQUASHES, length, squash
+from torchcaps.types import Capsules, check_choice, complaint, shape_text
+
+
+class PrimaryCapsules(nn.Module):
+    """Features [b c h w] (or [b c t]) to a grid of capsules [b h w i e].
+
+    kind: "vector" (squashed poses, activations are lengths) or "matrix" (poses as they come, activations from a
+    sigmoid of their own). groups is that of the convolution (a depthwise one takes groups=in_channels).
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_capsules: int,
+        out_dim: int,
+        kernel_size: int = 1,
+        stride: int = 1,
+        padding: int = 0,
+        *,
+        kind: str = "vector",
+        squash: str = "quadratic",
+        groups: int = 1,
+        dimensions: int = 2,
+    ) -> None:
+        super().__init__()
+        check_choice("PrimaryCapsules", "kind", kind, ["vector", "matrix"])
+        check_choice("PrimaryCapsules", "squash", squash, list(SQUASHES))
+        check_choice("PrimaryCapsules", "dimensions", dimensions, [1, 2])
+        convolution = nn.Conv2d if dimensions == 2 else nn.Conv1d
+        self.in_channels = in_channels
+        self.out_capsules = out_capsules
+        self.out_dim = out_dim
+        self.dimensions = dimensions
+        self.squash = squash
+        self.poses = convolution(in_channels, out_capsules * out_dim, kernel_size, stride, padding, groups=groups)
+        self.activations: nn.Module | None = None
+        if kind == "matrix":
+            self.activations = convolution(in_channels, out_capsules, kernel_size, stride, padding, groups=groups)
+
+    def forward(self, features: Float[Tensor, "b c *grid"]) -> Capsules:
+        if features.ndim != self.dimensions + 2 or features.shape[1] != self.in_channels:
+            axes = "b c h w" if self.dimensions == 2 else "b c t"
+            expected = f"features [{axes}] with c={self.in_channels}"
+            remedy = "Give a feature map of that shape, or set in_channels and dimensions."
+            raise complaint("PrimaryCapsules", expected, shape_text(features.shape), remedy)
+        poses = rearrange(self.poses(features), "b (i e) ... -> b ... i e", i=self.out_capsules)
+        if self.activations is None:
+            poses = squash(poses, self.squash)
+            return Capsules(poses, length(poses))
+        return Capsules(poses, rearrange(self.activations(features), "b i ... -> b ... i").sigmoid())

@@ -1,0 +1,125 @@
+"""Losses: margin (Sabour 2017 eq. 4), spread (Hinton 2018 eq. 3) and reconstruction.
+
+The papers and their official code reduce differently; `reduction` names whose way is taken.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from torchcaps.types import check_choice, check_range, complaint, shape_text
+
+REDUCTIONS = ["paper", "official", "none"]
+
+
+def _targets(owner: str, activations: Tensor, labels: Tensor) -> Tensor:
+    """One truth value for each class, [b y], from class indices [b] or several labels at once [b y]."""
+    batch, classes = activations.shape
+    if labels.shape == activations.shape:
+        return labels.to(activations.dtype)
+    if labels.shape != (batch,) or labels.is_floating_point() or labels.dtype == torch.bool:
+        expected = f"class indices [b] = ({batch},) or truth values [b y] = ({batch}, {classes})"
+        got = f"{shape_text(labels.shape)} of {labels.dtype}"
+        raise complaint(
+            owner, expected, got, "Give one class index for each example, or one truth value for each class."
+        )
+    return one_hot(labels.long(), classes).to(activations.dtype)
+
+
+def _check_activations(owner: str, activations: Tensor) -> None:
+    if activations.ndim != 2:
+        raise complaint(
+            owner, "activations [b y]", shape_text(activations.shape), "Give one activation for each class."
+        )
+
+
+def _reduce(per_class: Tensor, reduction: str) -> Tensor:
+    if reduction == "none":
+        return per_class.sum(-1)
+    return per_class.mean() if reduction == "official" else per_class.sum(-1).mean()
+
+
+def margin_loss(
+    activations: Float[Tensor, "b y"],
+    labels: Tensor,
+    *,
+    positive_margin: float = 0.9,
+    negative_margin: float = 0.1,
+    down_weight: float = 0.5,
+    noise_class: bool = False,
+    reduction: str = "paper",
+) -> Tensor:
+    """Sum_k T_k max(0, m+ - a_k)^2 + down_weight (1 - T_k) max(0, a_k - m-)^2.
+
+    labels: class indices [b], or truth values [b y] for any number of classes at once. noise_class: the last capsule
+    collects what belongs to no class and leaves the loss; labels do not count it. reduction: "paper" sums over
+    classes and averages over the batch; "official" halves the terms and averages over classes too, which is a
+    twentieth of the paper's loss for ten classes; "none" gives the paper's loss of each example, [b].
+    """
+    _check_activations("margin_loss", activations)
+    check_choice("margin_loss", "reduction", reduction, REDUCTIONS)
+    check_range("margin_loss", "positive_margin", positive_margin, negative_margin)
+    if noise_class:
+        activations = activations[:, :-1]
+    present = _targets("margin_loss", activations, labels)
+    too_short = (positive_margin - activations).clamp(min=0).square()
+    too_long = (activations - negative_margin).clamp(min=0).square()
+    per_class = present * too_short + down_weight * (1 - present) * too_long
+    return _reduce(per_class / 2 if reduction == "official" else per_class, reduction)
+
+
+def spread_loss(
+    activations: Float[Tensor, "b y"],
+    labels: Tensor,
+    margin: float | Tensor = 0.9,
+    *,
+    noise_class: bool = False,
+    reduction: str = "paper",
+) -> Tensor:
+    """Sum over wrong classes k of max(0, margin - (a_t - a_k))^2, with t the right class.
+
+    labels: class indices [b]. reduction as in `margin_loss`, without the halving; `spread_margin` gives the schedule.
+    """
+    _check_activations("spread_loss", activations)
+    check_choice("spread_loss", "reduction", reduction, REDUCTIONS)
+    if noise_class:
+        activations = activations[:, :-1]
+    if labels.ndim != 1:
+        expected = f"class indices [b] = ({activations.shape[0]},)"
+        raise complaint(
+            "spread_loss", expected, shape_text(labels.shape), "Use margin_loss for several labels at once."
+        )
+    present = _targets("spread_loss", activations, labels)
+    right = (activations * present).sum(-1, keepdim=True)
+    per_class = (1 - present) * (margin - (right - activations)).clamp(min=0).square()
+    return _reduce(per_class, reduction)
+
+
+def spread_margin(step: int, *, schedule: str = "linear", steps: int = 50_000) -> float:
+    """The margin of the spread loss after `step` training steps.
+
+    "linear": from 0.2 to 0.9 in `steps` steps, as the paper says. "sigmoid": 0.2 + 0.79 sigmoid(min(10, step/steps
+    - 4)), as its authors wrote in reply to questions (steps = 50,000).
+    """
+    check_choice("spread_margin", "schedule", schedule, ["linear", "sigmoid"])
+    if schedule == "linear":
+        return 0.2 + 0.7 * min(1.0, step / steps)
+    return 0.2 + 0.79 / (1 + math.exp(-min(10.0, step / steps - 4)))
+
+
+def reconstruction_loss(
+    reconstructions: Float[Tensor, "b *image"], images: Float[Tensor, "b *image"], weight: float = 0.0005
+) -> Tensor:
+    """weight times the squared error summed over all numbers of an image, averaged over the batch.
+
+    The sum is Sabour 2017's; ports that average over pixels instead weaken it by their number, 784 for MNIST.
+    """
+    if reconstructions.shape != images.shape:
+        expected = f"images {shape_text(reconstructions.shape)} like their reconstructions"
+        raise complaint("reconstruction_loss", expected, shape_text(images.shape), "Compare images of one shape.")
+    return weight * (reconstructions - images).square().flatten(1).sum(-1).mean()

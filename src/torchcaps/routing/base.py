@@ -1,0 +1,283 @@
+"""Routing is clustering: the one loop that every routing runs, and the competition of parents for children.
+
+The children's votes are the points, the parents are the clusters, the couplings say whose a child is. An algorithm
+is what differs: `update` (M-step), `assign` (E-step), `read` (clusters to capsules) and `objective`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchcaps.functional import safe_divide, safe_log
+from torchcaps.types import (
+    Activations,
+    Couplings,
+    Mask,
+    Routed,
+    Step,
+    Votes,
+    check_choice,
+    check_range,
+    complaint,
+    shape_text,
+)
+
+Reduce = Callable[..., Tensor]
+OverParents = Callable[[Tensor, Reduce], Tensor]
+
+
+def over_own_parents(values: Tensor, reduce: Reduce) -> Tensor:
+    """Reduce [*b i j] over the parents that compete for a child: here simply the axis j. Gives [*b i 1]."""
+    return reduce(values, -1, keepdim=True)
+
+
+class Routing(nn.Module):
+    """The base of all routings. `iterations` counts updates: 3 means three M-steps with two E-steps between them.
+
+    gradients: "all" iterations, or the "last" update only, with the couplings taken as constants.
+    hard: each child goes wholly to its best parent (equal ones share it).
+    leaky: a child may belong to nobody; one more score, always zero, competes and is dropped.
+    sampling: the share of parents that compete while training, drawn anew for every example, at least one (dropout
+        for parents).
+    """
+
+    uses_activations: bool = False  # do the children's activations weigh their votes?
+    in_capsules: int | None = None  # sizes that learned parameters fix; None where any size will do
+    out_capsules: int | None = None
+    out_dim: int | None = None
+
+    def __init__(
+        self,
+        iterations: int = 3,
+        *,
+        gradients: str = "all",
+        hard: bool = False,
+        leaky: bool = False,
+        sampling: float = 1.0,
+    ) -> None:
+        super().__init__()
+        check_range(self.name, "iterations", iterations, 1)
+        check_choice(self.name, "gradients", gradients, ["all", "last"])
+        check_range(self.name, "sampling", sampling, 0, 1)
+        self.iterations = iterations
+        self.gradients = gradients
+        self.hard = hard
+        self.leaky = leaky
+        self.sampling = sampling
+
+    # What an algorithm says.
+
+    def start(self, votes: Votes, weights: Activations) -> Tensor:
+        """The scores before the first update: all zero, every parent alike."""
+        return torch.zeros_like(votes[..., 0])
+
+    def update(self, votes: Votes, weights: Couplings, previous: Any, step: int) -> Any:
+        """M-step: the clusters that best explain the votes under these weights (couplings times child weights)."""
+        raise NotImplementedError
+
+    def assign(self, votes: Votes, clusters: Any, scores: Tensor, step: int) -> Tensor:
+        """E-step: how well each parent explains each child, as unnormalised log scores [*b i j]."""
+        raise NotImplementedError
+
+    def read(self, clusters: Any, couplings: Couplings) -> Routed:
+        """The parents' poses and activations."""
+        raise NotImplementedError
+
+    def objective(
+        self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Any, step: int
+    ) -> Tensor | None:
+        """What the loop descends, [*b]; None where theory has nothing to say."""
+        return None
+
+    # What all share.
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__.lower()
+
+    @property
+    def normalised(self) -> bool:
+        """Do a child's couplings sum to one?"""
+        return not self.leaky
+
+    def compete(self, scores: Tensor, mask: Mask | None, kept: Tensor | None, over_parents: OverParents) -> Couplings:
+        """Turn scores into couplings: a softmax over the parents that compete for a child."""
+        if mask is not None:
+            scores = scores.masked_fill(~mask.unsqueeze(-1), -math.inf)
+        if kept is not None:
+            scores = scores.masked_fill(~kept.unsqueeze(-2), -math.inf)
+        top = over_parents(scores, torch.amax).detach()
+        top = top.masked_fill(top == -math.inf, 0)  # a child that nobody may take
+        if self.leaky:
+            top = top.clamp(min=0)
+        shares = (scores == top).to(scores.dtype) if self.hard else (scores - top).exp()
+        total = over_parents(shares, torch.sum)
+        if self.leaky:
+            total = total + ((top == 0).to(top.dtype) if self.hard else (-top).exp())
+        return safe_divide(shares, total)
+
+    def forward(
+        self,
+        votes: Votes,
+        activations: Activations | None = None,
+        *,
+        mask: Mask | None = None,
+        couplings: Couplings | None = None,
+        over_parents: OverParents = over_own_parents,
+    ) -> Routed:
+        """Route votes [*b i j d] of children with activations and mask [*b i], from given couplings [*b i j] if any.
+
+        `over_parents` is the layer's word on which parents compete for a child; left out, it is the axis j.
+        """
+        return self._run(votes, activations, mask, couplings, over_parents, None)
+
+    def trace(
+        self,
+        votes: Votes,
+        activations: Activations | None = None,
+        *,
+        mask: Mask | None = None,
+        couplings: Couplings | None = None,
+        over_parents: OverParents = over_own_parents,
+    ) -> list[Step]:
+        """Like a call, but give the `Routed` and the objective after every update."""
+        steps: list[Step] = []
+        self._run(votes, activations, mask, couplings, over_parents, steps)
+        return steps
+
+    def _run(
+        self,
+        votes: Tensor,
+        activations: Tensor | None,
+        mask: Tensor | None,
+        couplings: Tensor | None,
+        over_parents: OverParents,
+        steps: list[Step] | None,
+    ) -> Routed:
+        self._check(votes, activations, mask, couplings)
+        device = votes.device.type
+        autocast = torch.is_autocast_enabled(device)
+        given = votes.dtype
+        with torch.autocast(device, enabled=False) if autocast else nullcontext():
+            if given in (torch.float16, torch.bfloat16):
+                votes = votes.float()
+            routed = self._iterate(votes, activations, mask, couplings, over_parents, steps)
+        return routed if autocast else Routed(*(part.to(given) for part in routed))
+
+    def _iterate(
+        self,
+        votes: Tensor,
+        activations: Tensor | None,
+        mask: Tensor | None,
+        couplings: Tensor | None,
+        over_parents: OverParents,
+        steps: list[Step] | None,
+    ) -> Routed:
+        if self.uses_activations and activations is not None:
+            weights = activations.to(votes.dtype)
+        else:
+            weights = torch.ones_like(votes[..., 0, 0])
+        if mask is not None:
+            weights = weights.masked_fill(~mask, 0)
+        kept = self._sample(votes)
+
+        if couplings is None:
+            scores = self.start(votes, weights)
+            couplings = self.compete(scores, mask, kept, over_parents)
+        else:
+            couplings = couplings.to(votes.dtype)
+            scores = self._scores_of(couplings, over_parents)
+            if mask is not None:
+                couplings = couplings.masked_fill(~mask.unsqueeze(-1), 0)
+
+        clusters = None
+        last = self.iterations - 1
+        with nullcontext() if self.gradients == "all" else torch.no_grad():
+            for step in range(last):
+                clusters = self.update(votes, couplings * weights.unsqueeze(-1), clusters, step)
+                if steps is not None:
+                    steps.append(self._step(votes, couplings, weights, clusters, step, over_parents))
+                scores = self.assign(votes, clusters, scores, step)
+                couplings = self.compete(scores, mask, kept, over_parents)
+        clusters = self.update(votes, couplings * weights.unsqueeze(-1), clusters, last)
+        if steps is not None:
+            steps.append(self._step(votes, couplings, weights, clusters, last, over_parents))
+        return self.read(clusters, couplings)
+
+    def _step(
+        self, votes: Tensor, couplings: Tensor, weights: Tensor, clusters: Any, step: int, over_parents: OverParents
+    ) -> Step:
+        # The objectives are written for children whose parents are all here; a layer where they are not sees None.
+        whole = over_parents is over_own_parents
+        objective = self.objective(votes, couplings, weights, clusters, step) if whole else None
+        return Step(self.read(clusters, couplings), objective)
+
+    def _sample(self, votes: Tensor) -> Tensor | None:
+        """Which parents compete in this pass, [*b j] (He 2018 eq. 41); None when all do."""
+        if self.sampling == 1 or not self.training:
+            return None
+        parents = votes.shape[-2]
+        count = max(1, round(self.sampling * parents))
+        lot = torch.rand_like(votes[..., 0, :, 0])
+        return lot >= lot.topk(count, dim=-1).values[..., -1:]
+
+    def _scores_of(self, couplings: Tensor, over_parents: OverParents) -> Tensor:
+        """The scores whose competition gives these couplings; where they leak, the leak's own score is zero."""
+        scores = safe_log(couplings)
+        if self.leaky:
+            leak = (1 - over_parents(couplings, torch.sum)).clamp(min=torch.finfo(couplings.dtype).tiny)
+            scores = scores - leak.log()
+        return scores
+
+    def negative_entropy(self, couplings: Couplings) -> Tensor:
+        """Sum_j c_ij log c_ij for each child, with the leak as one more parent; zero for hard couplings. [*b i]"""
+        if self.hard:
+            return torch.zeros_like(couplings[..., 0])
+        total = torch.xlogy(couplings, couplings).sum(-1)
+        if self.leaky:
+            leak = (1 - couplings.sum(-1)).clamp(min=0)
+            total = total + torch.xlogy(leak, leak)
+        return total
+
+    def _check(self, votes: Tensor, activations: Tensor | None, mask: Tensor | None, couplings: Tensor | None) -> None:
+        if votes.ndim < 3 or not votes.is_floating_point():
+            got = f"{shape_text(votes.shape)} of {votes.dtype}"
+            raise complaint(
+                self.name, "floating-point votes [*b i j d]", got, "Give votes a child, a parent and a pose axis."
+            )
+        sizes = (
+            ("in_capsules", self.in_capsules, -3),
+            ("out_capsules", self.out_capsules, -2),
+            ("out_dim", self.out_dim, -1),
+        )
+        for word, size, axis in sizes:
+            if size is not None and votes.shape[axis] != size:
+                expected = f"votes [*b i j d] with {word}={size}"
+                raise complaint(
+                    self.name, expected, shape_text(votes.shape), f"Make the routing with {word}={votes.shape[axis]}."
+                )
+        beside = (
+            ("activations [*b i]", activations, votes.shape[:-2]),
+            ("mask [*b i]", mask, votes.shape[:-2]),
+            ("couplings [*b i j]", couplings, votes.shape[:-1]),
+        )
+        for word, tensor, shape in beside:
+            if tensor is not None and tensor.shape != shape:
+                remedy = f"Match the votes {shape_text(votes.shape)}."
+                raise complaint(self.name, f"{word} = {shape_text(shape)}", shape_text(tensor.shape), remedy)
+        if mask is not None and mask.dtype != torch.bool:
+            raise complaint(self.name, "a boolean mask", mask.dtype, "Pass mask.bool(), True where a child is real.")
+
+    def extra_repr(self) -> str:
+        words = {"iterations": self.iterations, "gradients": self.gradients, "hard": self.hard, "leaky": self.leaky}
+        plain = {"gradients": "all", "hard": False, "leaky": False}
+        shown = [f"{word}={value}" for word, value in words.items() if plain.get(word) != value]
+        if self.sampling != 1:
+            shown.append(f"sampling={self.sampling}")
+        return ", ".join(shown)

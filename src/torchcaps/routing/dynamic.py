@@ -1,0 +1,71 @@
+"""Dynamic routing clusters votes by inner product with squashed sums: Algorithm 1.
+
+Sabour, Frosst, Hinton 2017, "Dynamic Routing Between Capsules", procedure 1 and eqs. 1-3; logits overwritten instead
+of accumulated after Su Jianlin (kexue.fm 4819); amendment by child activation after Zhao et al. 2018.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchcaps.functional import SQUASHES, agree, combine, length, squash, squash_potential
+from torchcaps.routing.base import Routing
+from torchcaps.types import Activations, Couplings, Routed, Votes, check_choice, complaint
+
+
+class Dynamic(Routing):
+    """Each parent is the squashed sum of its votes; a child moves towards the parents it agrees with.
+
+    squash: the squash by name. accumulate: add agreements to the logits (True) or overwrite them (False).
+    amendment: weigh each child's couplings by its activation. bias: a learned vector added to every sum, without
+    which x and -x look alike; it needs out_capsules and out_dim.
+    """
+
+    def __init__(
+        self,
+        iterations: int = 3,
+        *,
+        squash: str = "quadratic",
+        accumulate: bool = True,
+        amendment: bool = False,
+        bias: bool = False,
+        out_capsules: int | None = None,
+        out_dim: int | None = None,
+        **competition: Any,
+    ) -> None:
+        super().__init__(iterations, **competition)
+        check_choice(self.name, "squash", squash, list(SQUASHES))
+        self.squash = squash
+        self.accumulate = accumulate
+        self.uses_activations = amendment
+        self.bias: nn.Parameter | None = None
+        if bias:
+            if out_capsules is None or out_dim is None:
+                got = f"out_capsules={out_capsules} and out_dim={out_dim}"
+                raise complaint(self.name, "out_capsules and out_dim for its bias", got, "Pass both, or bias=False.")
+            self.out_capsules, self.out_dim = out_capsules, out_dim
+            self.bias = nn.Parameter(torch.full((out_capsules, out_dim), 0.1))  # the official code's value
+
+    def update(self, votes: Votes, weights: Couplings, previous: Tensor | None, step: int) -> Tensor:
+        sums = combine(weights, votes)  # eq. 2
+        return sums if self.bias is None else sums + self.bias
+
+    def assign(self, votes: Votes, clusters: Tensor, scores: Tensor, step: int) -> Tensor:
+        agreement = agree(votes, squash(clusters, self.squash))
+        return scores + agreement if self.accumulate else agreement
+
+    def read(self, clusters: Tensor, couplings: Couplings) -> Routed:
+        poses = squash(clusters, self.squash)  # eq. 1
+        return Routed(poses, length(poses), couplings)
+
+    def objective(
+        self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Tensor, step: int
+    ) -> Tensor | None:
+        """-Sum_j phi(|s_j|), phi the squash's potential; with overwritten logits plus the couplings' entropy term."""
+        potential = -squash_potential(length(clusters), self.squash).sum(-1)
+        if not self.accumulate:
+            return potential + (weights * self.negative_entropy(couplings)).sum(-1)
+        return None if self.hard else potential

@@ -1,0 +1,135 @@
+"""EM routing clusters votes by Gaussians whose weight is an activation: agreement, not size, makes a parent active.
+
+Hinton, Sabour, Frosst 2018, "Matrix Capsules with EM Routing", procedure 1. The variants are the steps by which
+Su Jianlin 2018 (kexue.fm 5155) walks from a Gaussian mixture to that procedure.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+
+from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
+from torchcaps.types import Activations, Couplings, Votes, check_choice, check_range, complaint
+
+# The official code writes its activation logit with log variances, so twice our cost at half our temperature, and
+# stores beta_active / 2500; beta_use is its sigma bias times half of (1 + log 2 pi).
+_OFFICIAL = {"inverse_temperature": 0.02, "damping": 0.1, "variance_floor": 5e-4, "beta_active_scale": 2500.0}
+EM_PRESETS: dict[str, dict[str, float]] = {
+    "paper": {
+        "inverse_temperature": 0.01,
+        "damping": 0.0,
+        "variance_floor": 1e-4,
+        "mass_floor": 1e-7,
+        "beta_use": 0.0,
+        "beta_active": 0.0,
+        "beta_active_scale": 1.0,
+    },
+    "official": {**_OFFICIAL, "mass_floor": 1e-7, "beta_use": 0.5 * (1 + LOG_2PI) / 2, "beta_active": -0.5},
+    "official-class": {
+        **_OFFICIAL,
+        "inverse_temperature": 0.005,
+        "mass_floor": 1e-5,
+        "beta_use": 2.0 * (1 + LOG_2PI) / 2,
+        "beta_active": -1.0,
+    },
+}
+
+
+class EM(Gaussian):
+    """EM routing with learned costs.
+
+    variant: 1 a plain mixture (pi_j weighs parents: `gaussian` with diagonal covariance); 2 the parent's activation
+    replaces pi_j; 3 child activations weigh the votes; 4 (the paper) the cost counts the mass of its children.
+    preset: "paper", or the official code's "official" (convolutional layers) and "official-class" (the last layer);
+    every argument given beside it wins over it. inverse_temperature is that of the last of infinitely many iterations:
+    iteration t uses it times 1 - inverse_temperature_decay^(t+1); it is a buffer, to be raised while training.
+    beta_use and beta_active are starting values, one for each parent (beta_use one for each pose dimension too with
+    beta_per_dimension). damping: the share of the previous mean kept in the new one.
+    """
+
+    inverse_temperature: Tensor
+
+    def __init__(
+        self,
+        iterations: int = 3,
+        *,
+        out_capsules: int | None = None,
+        out_dim: int | None = None,
+        variant: int = 4,
+        preset: str = "paper",
+        inverse_temperature: float | None = None,
+        inverse_temperature_decay: float = 0.95,
+        damping: float | None = None,
+        variance_floor: float | None = None,
+        mass_floor: float | None = None,
+        beta_use: float | None = None,
+        beta_active: float | None = None,
+        beta_active_scale: float | None = None,
+        beta_per_dimension: bool = False,
+        gradients: str = "all",
+        hard: bool = False,
+        leaky: bool = False,
+        sampling: float = 1.0,
+    ) -> None:
+        check_choice(self.name, "preset", preset, list(EM_PRESETS))
+
+        def chosen(word: str, value: float | None) -> float:
+            return EM_PRESETS[preset][word] if value is None else value
+
+        super().__init__(
+            iterations,
+            covariance="diagonal",
+            variance_floor=chosen("variance_floor", variance_floor),
+            mass_floor=chosen("mass_floor", mass_floor),
+            gradients=gradients,
+            hard=hard,
+            leaky=leaky,
+            sampling=sampling,
+        )
+        check_choice(self.name, "variant", variant, [1, 2, 3, 4])
+        check_range(self.name, "inverse_temperature_decay", inverse_temperature_decay, 0, 1)
+        self.variant = variant
+        self.uses_activations = variant != 2
+        self.inverse_temperature_decay = inverse_temperature_decay
+        self.damping = chosen("damping", damping)
+        check_range(self.name, "damping", self.damping, 0, 1)
+        if variant == 1:
+            return
+        if out_capsules is None or (beta_per_dimension and out_dim is None):
+            got = f"out_capsules={out_capsules}" + (f" and out_dim={out_dim}" if beta_per_dimension else "")
+            expected = "out_capsules" + (" and out_dim" if beta_per_dimension else "") + " for its learned betas"
+            remedy = 'Pass them, or name the routing in a layer, which knows them: DenseCapsules(..., routing="em").'
+            raise complaint(self.name, expected, got, remedy)
+        self.out_capsules = out_capsules
+        self.out_dim = out_dim if beta_per_dimension else None
+        width = out_dim if beta_per_dimension and out_dim is not None else 1
+        self.beta_active_scale = chosen("beta_active_scale", beta_active_scale)
+        self.beta_use = nn.Parameter(torch.full((out_capsules, width), chosen("beta_use", beta_use)))
+        self.beta_active = nn.Parameter(torch.full((out_capsules,), chosen("beta_active", beta_active)))
+        temperature = torch.tensor(chosen("inverse_temperature", inverse_temperature))
+        self.register_buffer("inverse_temperature", temperature)
+
+    def _damp(self, means: Tensor, previous: Mixture | None) -> Tensor:
+        if self.damping == 0:
+            return means
+        damped = (1 - self.damping) * means  # the mean before the first is zero
+        return damped if previous is None else damped + self.damping * previous.means
+
+    def _log_prior(self, masses: Tensor, covariances: Tensor, step: int) -> Tensor:
+        """log a_j, with a_j = logistic(lambda (beta_active - Sum_h (beta_use + log sigma_jh) mass_j))."""
+        if self.variant == 1:
+            return super()._log_prior(masses, covariances, step)
+        cost = (self.beta_use + covariances.log() / 2).sum(-1)
+        if self.variant == 4:
+            cost = cost * masses
+        annealing = 1 - self.inverse_temperature_decay ** (step + 1)
+        return logsigmoid(self.inverse_temperature * annealing * (self.beta_active_scale * self.beta_active - cost))
+
+    def objective(
+        self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Mixture, step: int
+    ) -> Tensor | None:
+        """Minus the log-likelihood for the plain mixture; activations in place of pi_j descend nothing known."""
+        plain = self.variant == 1 and self.damping == 0
+        return super().objective(votes, couplings, weights, clusters, step) if plain else None

@@ -1,0 +1,69 @@
+"""Entropy-regularised routing clusters votes by inner product with unit centres: Algorithm 2.
+
+Wang, Liu 2018, "An Optimization View on Dynamic Routing Between Capsules": minimise
+-Sum c_ij <u_j|i, s_j> + alpha Sum c_ij log c_ij over couplings that sum to one and |s_j| <= 1.
+Equation numbers are those of He 2018, "Principles of capsule networks", eqs. 38-40.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from torchcaps.functional import agree, combine, length, unit
+from torchcaps.routing.base import Routing
+from torchcaps.types import Activations, Couplings, Routed, Votes, check_positive, complaint
+
+
+class Entropy(Routing):
+    """Algorithm 2, with the scale w_j = |s_j| / (1 + max_k |s_k|) at the end.
+
+    entropy_weight: how much evenness counts (alpha); a number, or one for each of the iterations - 1 E-steps.
+    entropy_decay: a number alone is multiplied by this after every E-step (geometric schedule).
+    """
+
+    def __init__(
+        self,
+        iterations: int = 3,
+        *,
+        entropy_weight: float | Sequence[float] = 1.0,
+        entropy_decay: float = 1.0,
+        **competition: Any,
+    ) -> None:
+        super().__init__(iterations, **competition)
+        if isinstance(entropy_weight, Sequence):
+            if len(entropy_weight) != iterations - 1:
+                got = f"{len(entropy_weight)} of them"
+                raise complaint(
+                    self.name, f"iterations - 1 = {iterations - 1} entropy weights", got, "List one per E-step."
+                )
+            schedule = [float(value) for value in entropy_weight]
+        else:
+            schedule = [entropy_weight * entropy_decay**step for step in range(iterations - 1)]
+        for value in schedule:
+            check_positive(self.name, "entropy_weight (after its decay)", value)
+        self.entropy_weights = tuple(schedule)
+
+    def update(self, votes: Votes, weights: Couplings, previous: Tensor | None, step: int) -> Tensor:
+        return combine(weights, votes)
+
+    def assign(self, votes: Votes, clusters: Tensor, scores: Tensor, step: int) -> Tensor:
+        # eqs. 39, 40; differs from the printed eq. 40: its denominator sums over parents, because only then do a
+        # child's couplings sum to one, as eq. 38 demands.
+        return agree(votes, unit(clusters)) / self.entropy_weights[step]
+
+    def read(self, clusters: Tensor, couplings: Couplings) -> Routed:
+        lengths = length(clusters)
+        scale = 1 / (1 + lengths.amax(-1, keepdim=True))  # w_j s_j = s^_j / (1 + max_k |s^_k|): no division by |s^_j|
+        return Routed(clusters * scale.unsqueeze(-1), lengths * scale, couplings)
+
+    def objective(
+        self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Tensor, step: int
+    ) -> Tensor | None:
+        """Eq. 38 at these couplings and their best centres; a changing entropy weight has no one objective."""
+        if len(set(self.entropy_weights)) != 1:
+            return None
+        agreement = length(clusters).sum(-1)  # Sum_i c_ij <u_j|i, s_j> = |s^_j|
+        return self.entropy_weights[0] * self.negative_entropy(couplings).sum(-1) - agreement

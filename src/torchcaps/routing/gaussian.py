@@ -1,0 +1,115 @@
+"""Gaussian routing clusters votes by a mixture of Gaussians: plain expectation-maximisation.
+
+Su Jianlin 2018, "Matrix capsules and EM routing" (kexue.fm 5155), eqs. 4, 6, 7, 9 (full covariance), 10 (diagonal)
+and 11 (one fixed variance for all).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchcaps.functional import combine
+from torchcaps.routing.base import Routing
+from torchcaps.types import Activations, Couplings, Routed, Votes, check_choice, check_positive, check_range
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+class Mixture(NamedTuple):
+    masses: Tensor  # [*b j]
+    means: Tensor  # [*b j d]
+    covariances: Tensor  # [*b j d d] if full, else variances [*b j d]
+    log_prior: Tensor  # [*b j]
+
+
+class Gaussian(Routing):
+    """A mixture of Gaussians; the children's activations weigh them as samples.
+
+    covariance: "full", "diagonal", "spherical", or "fixed" (the same `variance` for all, never fitted).
+    variance_floor is added to every variance; to a full covariance it is added times one plus the mean variance, so
+    that fewer children than dimensions stay harmless at any scale. mass_floor is added to every cluster's mass.
+    """
+
+    uses_activations = True
+
+    def __init__(
+        self,
+        iterations: int = 3,
+        *,
+        covariance: str = "diagonal",
+        variance: float = 1.0,
+        variance_floor: float = 1e-4,
+        mass_floor: float = 1e-7,
+        **competition: Any,
+    ) -> None:
+        super().__init__(iterations, **competition)
+        check_choice(self.name, "covariance", covariance, ["full", "diagonal", "spherical", "fixed"])
+        check_positive(self.name, "variance", variance)
+        check_range(self.name, "variance_floor", variance_floor, 0)
+        check_range(self.name, "mass_floor", mass_floor, 0)
+        self.covariance = covariance
+        self.variance = variance
+        self.variance_floor = variance_floor
+        self.mass_floor = mass_floor
+
+    def update(self, votes: Votes, weights: Couplings, previous: Mixture | None, step: int) -> Mixture:
+        masses = weights.sum(-2) + self.mass_floor
+        means = self._damp(combine(weights, votes) / masses.unsqueeze(-1), previous)  # eq. 6
+        centred = votes - means.unsqueeze(-3)
+        if self.covariance == "full":
+            covariances = self._full_covariances(centred, weights, masses)
+        elif self.covariance == "fixed":
+            covariances = torch.full_like(means, self.variance)  # eq. 11
+        else:
+            covariances = combine(weights, centred.square()) / masses.unsqueeze(-1) + self.variance_floor  # eq. 10
+            if self.covariance == "spherical":
+                covariances = covariances.mean(-1, keepdim=True).expand_as(means)
+        return Mixture(masses, means, covariances, self._log_prior(masses, covariances, step))
+
+    def _damp(self, means: Tensor, previous: Mixture | None) -> Tensor:
+        return means
+
+    def _full_covariances(self, centred: Tensor, weights: Tensor, masses: Tensor) -> Tensor:
+        scatter = torch.einsum("...ijd,...ijf->...jdf", centred * weights.unsqueeze(-1), centred)  # eq. 7
+        covariances = scatter / masses[..., None, None]
+        spread = 1 + covariances.diagonal(dim1=-2, dim2=-1).mean(-1)
+        eye = torch.eye(centred.shape[-1], dtype=centred.dtype, device=centred.device)
+        return covariances + self.variance_floor * spread[..., None, None] * eye
+
+    def _log_prior(self, masses: Tensor, covariances: Tensor, step: int) -> Tensor:
+        """log pi_j, the cluster's share of the mass (eq. 9)."""
+        return (masses / masses.sum(-1, keepdim=True)).clamp(min=torch.finfo(masses.dtype).tiny).log()
+
+    def log_density(self, votes: Votes, clusters: Mixture) -> Tensor:
+        """log N(vote; mean, covariance) for every child and parent, [*b i j] (eqs. 2, 10)."""
+        centred = votes - clusters.means.unsqueeze(-3)
+        if self.covariance == "full":
+            root = torch.linalg.cholesky_ex(clusters.covariances).L
+            white = torch.linalg.solve_triangular(root, centred.movedim(-3, -1), upper=False)  # [*b j d i]
+            squared = white.square().sum(-2).mT
+            log_scale = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        else:
+            squared = torch.einsum("...ijd,...jd->...ij", centred.square(), 1 / clusters.covariances)
+            log_scale = clusters.covariances.log().sum(-1) / 2
+        return -(squared + votes.shape[-1] * LOG_2PI) / 2 - log_scale.unsqueeze(-2)
+
+    def assign(self, votes: Votes, clusters: Mixture, scores: Tensor, step: int) -> Tensor:
+        return self.log_density(votes, clusters) + clusters.log_prior.unsqueeze(-2)  # eq. 4
+
+    def read(self, clusters: Mixture, couplings: Couplings) -> Routed:
+        return Routed(clusters.means, clusters.log_prior.exp(), couplings)
+
+    def objective(
+        self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Mixture, step: int
+    ) -> Tensor | None:
+        """Minus the log-likelihood; with hard couplings the likelihood of the best cluster."""
+        scores = self.assign(votes, clusters, couplings, step)
+        likelihood = scores.amax(-1) if self.hard else scores.logsumexp(-1)
+        if self.leaky:
+            zero = torch.zeros_like(likelihood)
+            likelihood = torch.maximum(likelihood, zero) if self.hard else torch.logaddexp(likelihood, zero)
+        return -(weights * likelihood).sum(-1)

@@ -1,0 +1,70 @@
+"""k-means routing clusters votes around means (Euclidean) or around directions (inner product), softly.
+
+Su Jianlin 2018, "From K-Means to Capsule" (kexue.fm 5112): the minimum over clusters in the loss of k-means is
+softened to -1/K log Sum exp(-K d), which gives couplings softmax_j(-K d_ij). K is the sharpness; `hard` its limit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchcaps.functional import agree, combine, length, safe_divide, squash, unit
+from torchcaps.routing.base import Routing
+from torchcaps.types import Activations, Couplings, Routed, Votes, check_choice, check_positive
+
+
+class Centres(NamedTuple):
+    means: Tensor  # [*b j d]
+    masses: Tensor  # [*b j]
+
+
+class KMeans(Routing):
+    """Soft k-means.
+
+    distance: "euclidean" (d = |u - v|^2, centres are means, activations are shares of the children) or "inner"
+    (d = -<u, v/|v|>, centres are sums, squashed at the end, activations are lengths).
+    """
+
+    def __init__(
+        self, iterations: int = 3, *, distance: str = "euclidean", sharpness: float = 1.0, **competition: Any
+    ) -> None:
+        super().__init__(iterations, **competition)
+        check_choice(self.name, "distance", distance, ["euclidean", "inner"])
+        check_positive(self.name, "sharpness", sharpness)
+        self.distance = distance
+        self.sharpness = sharpness
+
+    def update(self, votes: Votes, weights: Couplings, previous: Centres | None, step: int) -> Centres:
+        sums, masses = combine(weights, votes), weights.sum(-2)
+        if self.distance == "inner":
+            return Centres(sums, masses)
+        empty = (masses == 0).unsqueeze(-1)
+        means = safe_divide(sums, masses.unsqueeze(-1))
+        if previous is not None:  # a centre without children stays where it was
+            means = torch.where(empty, previous.means, means)
+        return Centres(means, masses)
+
+    def _distances(self, votes: Votes, clusters: Centres) -> Tensor:
+        if self.distance == "inner":
+            return -agree(votes, unit(clusters.means))
+        return (votes - clusters.means.unsqueeze(-3)).square().sum(-1)
+
+    def assign(self, votes: Votes, clusters: Centres, scores: Tensor, step: int) -> Tensor:
+        return -self.sharpness * self._distances(votes, clusters)
+
+    def read(self, clusters: Centres, couplings: Couplings) -> Routed:
+        if self.distance == "inner":
+            poses = squash(clusters.means)
+            return Routed(poses, length(poses), couplings)
+        shares = safe_divide(clusters.masses, clusters.masses.sum(-1, keepdim=True))
+        return Routed(clusters.means, shares, couplings)
+
+    def objective(
+        self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Centres, step: int
+    ) -> Tensor | None:
+        """Sum_ij c_ij d_ij + 1/K Sum_ij c_ij log c_ij, whose minimum over the couplings is the softened loss."""
+        loss = (couplings * self._distances(votes, clusters)).sum((-1, -2))
+        return loss + self.negative_entropy(couplings).sum(-1) / self.sharpness

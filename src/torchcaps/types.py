@@ -1,0 +1,105 @@
+"""The values that flow between layers, the letters of their axes, and the one form of error message.
+
+Letters, the same in annotations, einsum strings and comments: ``b`` batch, ``i`` child capsule, ``j`` parent
+capsule, ``e`` child pose, ``d`` vote and parent pose, ``h w`` grid, ``t`` token, ``k`` kernel offset,
+``c`` channel, ``y`` class. The pose is the last axis, the capsule the one before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+Poses = Float[Tensor, "*b i e"]
+Activations = Float[Tensor, "*b i"]
+Mask = Bool[Tensor, "*b i"]
+Votes = Float[Tensor, "*b i j d"]
+Couplings = Float[Tensor, "*b i j"]
+
+
+class Capsules(NamedTuple):
+    """What a layer takes and gives: poses [*b i e], activations [*b i] and, for padded children, a mask [*b i].
+
+    The mask is True where a capsule is real. A grid of capsules is [b h w i e] (or [b t i e]).
+    """
+
+    poses: Tensor
+    activations: Tensor
+    mask: Tensor | None = None
+
+    def flatten(self) -> Capsules:
+        """Join the axes of a grid into one axis of capsules: [b h w i e] -> [b (h w i) e]."""
+        return Capsules(
+            self.poses.flatten(1, -2),
+            self.activations.flatten(1),
+            None if self.mask is None else self.mask.flatten(1),
+        )
+
+
+class Routed(NamedTuple):
+    """What a routing gives: parent poses [*b j d], activations [*b j], and the couplings [*b i j] that made them."""
+
+    poses: Tensor
+    activations: Tensor
+    couplings: Tensor
+
+
+class Step(NamedTuple):
+    """One iteration of a routing: its `Routed` and what the loop descends, [*b] (None where theory has nothing)."""
+
+    routed: Routed
+    objective: Tensor | None
+
+
+def complaint(owner: str, expected: object, got: object, remedy: str) -> ValueError:
+    """The one form of error message: owner, what was expected, what was found, what to do."""
+    return ValueError(f"{owner}: expected {expected}, got {got}. {remedy}")
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    return "(" + ", ".join(str(size) for size in shape) + ")"
+
+
+def check_choice(owner: str, name: str, value: object, choices: Sequence[object]) -> None:
+    if value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise complaint(owner, f"{name} to be one of {listed}", repr(value), f"Choose one of these as {name}.")
+
+
+def check_range(owner: str, name: str, value: float, low: float, high: float = float("inf")) -> None:
+    if not low <= value <= high:
+        raise complaint(owner, f"{name} between {low:g} and {high:g}", value, f"Choose {name} in this range.")
+
+
+def check_positive(owner: str, name: str, value: float) -> None:
+    if not value > 0:
+        raise complaint(owner, f"{name} above 0", value, f"Choose a positive {name}.")
+
+
+def check_capsules(owner: str, capsules: Capsules, rank: int, axes: str, in_capsules: int | None, in_dim: int) -> None:
+    """Refuse `capsules` whose poses are not `axes` = (*, in_capsules, in_dim) of that rank, or whose parts disagree."""
+    poses, activations, mask = capsules
+    sizes = ["*"] * (rank - 2) + ["any" if in_capsules is None else str(in_capsules), str(in_dim)]
+    expected = f"poses [{axes}] = ({', '.join(sizes)})"
+    found = shape_text(poses.shape)
+    if poses.ndim != rank:
+        remedy = "Call .flatten() on a grid first." if rank == 3 and poses.ndim > 3 else f"Give poses {rank} axes."
+        raise complaint(owner, expected, found, remedy)
+    if poses.shape[-1] != in_dim:
+        raise complaint(owner, expected, found, f"Set in_dim={poses.shape[-1]}.")
+    if in_capsules is not None and poses.shape[-2] != in_capsules:
+        raise complaint(owner, expected, found, f"Set in_capsules={poses.shape[-2]}.")
+    _check_beside_poses(owner, "activations", activations, poses)
+    if mask is not None:
+        _check_beside_poses(owner, "mask", mask, poses)
+
+
+def _check_beside_poses(owner: str, name: str, tensor: Tensor, poses: Tensor) -> None:
+    if tensor.shape != poses.shape[:-1]:
+        expected = f"{name} {shape_text(poses.shape[:-1])}, one for each pose"
+        raise complaint(
+            owner, expected, shape_text(tensor.shape), f"Give {name} the shape of the poses less the last axis."
+        )
