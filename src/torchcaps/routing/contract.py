@@ -87,12 +87,10 @@ def _permutations(subject: _Subject) -> None:
     votes = subject.votes(2)
     activations = subject.activations(votes)
     whole = subject.routing(votes, activations)
-    children = torch.randperm(votes.shape[-3], generator=subject.generator)
-    shuffled = subject.routing(votes[:, children], activations[:, children])
+    shuffled = subject.routing(votes.roll(1, -3), activations.roll(1, -1))
     _require(_same_parents(whole, shuffled), "the order of the children must not matter")
-    parents = torch.randperm(votes.shape[-2], generator=subject.generator)
-    shuffled = subject.routing(votes[:, :, parents], activations)
-    expected = Routed(whole.poses[:, parents], whole.activations[:, parents], whole.couplings[..., parents])
+    shuffled = subject.routing(votes.roll(1, -2), activations)
+    expected = Routed(whole.poses.roll(1, -2), whole.activations.roll(1, -1), whole.couplings.roll(1, -1))
     _require(_same_parents(expected, shuffled), "permuting the parents' votes must permute the parents")
 
 

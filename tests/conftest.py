@@ -1,0 +1,11 @@
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("torchcaps", deadline=None, max_examples=30, derandomize=True)
+settings.load_profile("torchcaps")
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)

@@ -1,0 +1,175 @@
+"""The base's own promises: competition, sampling, masks, autocast, names and messages."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import torchcaps as tc
+
+ANY = {"em": {"out_capsules": 3}, "attention": {"prior": False}}
+
+
+def votes_of(*shape, dtype=torch.float32):
+    return torch.randn(*shape, dtype=dtype)
+
+
+@given(
+    name=st.sampled_from(sorted(tc.ROUTINGS)),
+    leading=st.lists(st.integers(1, 3), max_size=3),
+    children=st.integers(1, 9),
+    parents=st.integers(1, 5),
+    dim=st.integers(1, 6),
+    scale=st.sampled_from([0.0, 1e-8, 1e-3, 1.0, 1e2, 1e4]),
+)
+def test_any_size_and_scale_gives_finite_parents(name, leading, children, parents, dim, scale):
+    options = {"em": {"out_capsules": parents}, "attention": {"prior": False}}.get(name, {})
+    votes = (scale * torch.randn(*leading, children, parents, dim)).requires_grad_()
+    routed = tc.make_routing(name, **options)(votes, torch.rand(*leading, children))
+    assert routed.poses.shape == (*leading, parents, dim)
+    assert all(part.isfinite().all() for part in routed)
+    torch.testing.assert_close(routed.couplings.sum(-1), torch.ones(*leading, children))
+    (routed.poses.sum() + routed.activations.sum()).backward()
+    assert votes.grad.isfinite().all()
+
+
+def test_leaky_couplings_leave_the_share_of_the_zero_logit():
+    votes = torch.zeros(4, 3, 2)
+    couplings = tc.make_routing("dynamic", iterations=1, leaky=True)(votes).couplings
+    torch.testing.assert_close(couplings, torch.full((4, 3), 1 / 4))
+
+
+def test_hard_couplings_go_to_one_parent():
+    couplings = tc.make_routing("kmeans", hard=True)(votes_of(20, 3, 4)).couplings
+    assert ((couplings == 0) | (couplings == 1)).all()
+    assert (couplings.sum(-1) == 1).all()
+
+
+def test_sampling_leaves_out_parents_while_training_only():
+    routing = tc.make_routing("dynamic", sampling=0.4)
+    votes = votes_of(64, 6, 5, 4)
+    routed = routing(votes)
+    used = (routed.couplings > 0).any(-2)
+    assert (used.sum(-1) == 2).all()  # 0.4 x 5 parents
+    assert len(used.unique(dim=0)) > 1  # drawn for each example
+    torch.testing.assert_close(routed.couplings.sum(-1), torch.ones(64, 6))
+    assert (routed.activations[~used] == 0).all()
+    plain = tc.make_routing("dynamic")
+    torch.testing.assert_close(routing.eval()(votes), plain(votes))
+
+
+def test_sampling_equals_softmax_over_the_sampled_parents():
+    """He 2018 eq. 41: zero outside the sample, the softmax over it inside."""
+    routing = tc.make_routing("dynamic", sampling=0.5)
+    votes = votes_of(6, 4, 3, dtype=torch.float64)
+    routed = routing(votes)
+    kept = (routed.couplings > 0).any(0)
+    inside = tc.make_routing("dynamic")(votes[:, kept])
+    torch.testing.assert_close(routed.couplings[:, kept], inside.couplings)
+    torch.testing.assert_close(routed.poses[kept], inside.poses)
+
+
+def test_sampling_keeps_at_least_one_parent():
+    couplings = tc.make_routing("dynamic", sampling=0.01)(votes_of(8, 3, 4, 2)).couplings
+    assert ((couplings > 0).any(-2).sum(-1) == 1).all()
+
+
+@pytest.mark.parametrize("leaky", [False, True])
+@pytest.mark.parametrize("name", ["dynamic", "entropy"])
+def test_one_iteration_uses_given_couplings_as_they_are(name, leaky):
+    votes = votes_of(2, 5, 3, 4)
+    couplings = torch.rand(2, 5, 3)
+    options = {"entropy_weight": []} if name == "entropy" else {}
+    routed = tc.make_routing(name, iterations=1, leaky=leaky, **options)(votes, couplings=couplings)
+    torch.testing.assert_close(routed.couplings, couplings)
+
+
+def test_given_couplings_continue_an_interrupted_routing():
+    """Two iterations from the couplings of the second equal the third and fourth of one run, leaky or not."""
+    votes = votes_of(5, 3, 4, dtype=torch.float64)
+    for leaky in (False, True):
+        whole = tc.make_routing("dynamic", iterations=4, leaky=leaky).trace(votes)
+        rest = tc.make_routing("dynamic", iterations=3, leaky=leaky)(votes, couplings=whole[1].routed.couplings)
+        torch.testing.assert_close(rest, whole[3].routed)
+
+
+def test_zero_couplings_stay_zero_when_logits_accumulate():
+    start = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
+    couplings = tc.make_routing("dynamic")(votes_of(3, 2, 4), couplings=start).couplings
+    assert couplings[0, 1] == 0
+    assert couplings[2, 0] == 0
+    assert couplings.isfinite().all()
+
+
+@pytest.mark.parametrize("name", tc.ROUTINGS)
+def test_all_children_masked_gives_finite_silence(name):
+    votes = votes_of(2, 4, 3, 5).requires_grad_()
+    routed = tc.make_routing(name, **ANY.get(name, {}))(votes, torch.ones(2, 4), mask=torch.zeros(2, 4, dtype=torch.bool))
+    assert (routed.couplings == 0).all()
+    assert all(part.isfinite().all() for part in routed)
+    (routed.poses.sum() + routed.activations.sum()).backward()
+    assert votes.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", tc.ROUTINGS)
+def test_under_autocast_routing_computes_in_float32(name):
+    routing = tc.make_routing(name, **ANY.get(name, {}))
+    votes = votes_of(2, 6, 3, 4).half()
+    activations = torch.rand(2, 6).half()
+    with torch.autocast("cpu", dtype=torch.float16):
+        routed = routing(votes, activations)
+    assert all(part.dtype == torch.float32 for part in routed)
+    torch.testing.assert_close(routed, routing(votes.float(), activations.float()))
+    assert all(part.dtype == torch.float16 for part in routing(votes, activations))
+
+
+def test_make_routing_takes_every_listed_option():
+    for name in tc.ROUTINGS:
+        assert tc.routing_options(name)
+    assert set(tc.routing_options("kmeans")) == {"iterations", "distance", "sharpness", "gradients", "hard", "leaky", "sampling"}
+    assert "covariance" not in tc.routing_options("em")
+    assert "gradients" not in tc.routing_options("attention")
+
+
+def test_argument_names_are_words():
+    for name in tc.ROUTINGS:
+        for option in tc.routing_options(name):
+            assert len(option) > 3
+            assert option not in {"alpha", "lambda", "lam", "beta_u", "beta_a", "sigma"}
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: tc.make_routing("dinamic"), "name to be one of 'dynamic', 'kmeans'.*got 'dinamic'"),
+        (lambda: tc.make_routing("dynamic", iteration=3), r"make_routing\('dynamic'\): expected options among iterations.*got iteration\. "),
+        (lambda: tc.make_routing("dynamic", iterations=0), "dynamic: expected iterations between 1"),
+        (lambda: tc.make_routing("dynamic", gradients="none"), "gradients to be one of 'all', 'last'"),
+        (lambda: tc.make_routing("dynamic", sampling=1.5), "sampling between 0 and 1"),
+        (lambda: tc.make_routing("dynamic", squash="cubic"), "squash to be one of"),
+        (lambda: tc.make_routing("dynamic", bias=True), "expected out_capsules and out_dim for its bias"),
+        (lambda: tc.make_routing("kmeans", distance="cosine"), "distance to be one of 'euclidean', 'inner'"),
+        (lambda: tc.make_routing("kmeans", sharpness=0), "sharpness above 0, got 0"),
+        (lambda: tc.make_routing("entropy", entropy_weight=[1.0]), "expected iterations - 1 = 2 entropy weights, got 1"),
+        (lambda: tc.make_routing("entropy", entropy_weight=-1.0), "above 0, got -1"),
+        (lambda: tc.make_routing("gaussian", covariance="tied"), "covariance to be one of 'full'"),
+        (lambda: tc.make_routing("gaussian", variance_floor=-1), "variance_floor between 0"),
+        (lambda: tc.make_routing("em"), "em: expected out_capsules for its learned betas, got out_capsules=None"),
+        (lambda: tc.make_routing("em", out_capsules=3, variant=5), "variant to be one of 1, 2, 3, 4"),
+        (lambda: tc.make_routing("em", out_capsules=3, preset="keras"), "preset to be one of 'paper'"),
+        (lambda: tc.make_routing("attention"), "in_capsules and out_capsules for its learned prior"),
+        (lambda: tc.make_routing("dynamic")(torch.ones(3, 4)), r"dynamic: expected floating-point votes \[\*b i j d\], got \(3, 4\)"),
+        (lambda: tc.make_routing("dynamic")(torch.ones(3, 4, 5, dtype=torch.long)), "torch.int64"),
+        (lambda: tc.make_routing("dynamic")(torch.ones(3, 4, 5), torch.ones(4)), r"activations \[\*b i\] = \(3\), got \(4\)"),
+        (lambda: tc.make_routing("dynamic")(torch.ones(3, 4, 5), mask=torch.ones(3)), "a boolean mask, got torch.float32"),
+        (lambda: tc.make_routing("dynamic")(torch.ones(3, 4, 5), couplings=torch.ones(3)), r"couplings \[\*b i j\] = \(3, 4\)"),
+        (lambda: tc.make_routing("em", out_capsules=3)(torch.ones(3, 4, 5)), "Make the routing with out_capsules=4"),
+    ],
+)
+def test_wrong_arguments_get_one_sentence(call, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        call()
+
+
+def test_repr_names_what_is_not_plain():
+    assert repr(tc.make_routing("dynamic", leaky=True)) == "Dynamic(iterations=3, leaky=True)"

@@ -1,0 +1,288 @@
+"""Theory as tests: what the derivations in docs/routing.md say must hold to rounding."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import torchcaps as tc
+from tests.oracles.common import norm
+from tests.oracles.dynamic import first_step_closed_form, potential
+
+SIZES = {
+    "children": st.integers(1, 12),
+    "parents": st.integers(1, 6),
+    "dim": st.integers(1, 8),
+    "scale": st.sampled_from([0.01, 0.3, 1.0, 10.0]),
+    "seed": st.integers(0, 1000),
+}
+
+
+def votes_of(children=7, parents=3, dim=5, scale=1.0, seed=0, leading=()):
+    generator = torch.Generator().manual_seed(seed)
+    return scale * torch.randn(*leading, children, parents, dim, dtype=torch.float64, generator=generator)
+
+
+def assert_never_rises(steps, slack=1e-10):
+    assert len(steps) > 1
+    for before, after in pairwise(steps):
+        assert (after.objective <= before.objective + slack * (1 + before.objective.abs())).all()
+
+
+# Algorithm 1
+
+
+def test_first_agreement_has_the_closed_form_of_uniform_couplings():
+    votes = votes_of()
+    steps = tc.make_routing("dynamic", iterations=2).trace(votes)
+    expected = first_step_closed_form(votes).softmax(-1)
+    torch.testing.assert_close(steps[1].routed.couplings, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_first_parent_points_along_the_mean_vote():
+    votes = votes_of()
+    pose = tc.make_routing("dynamic", iterations=1)(votes).poses
+    torch.testing.assert_close(torch.cosine_similarity(pose, votes.mean(0), dim=-1), torch.ones(3, dtype=torch.float64))
+
+
+@given(**SIZES)
+def test_algorithm_1_equals_the_update_of_eq_35(children, parents, dim, scale, seed):
+    """c_ij proportional to c_ij^old exp(w_j <u, s_j>) with unit s_j and w_j = |s^_j|^2 / (1 + |s^_j|^2)."""
+    votes = votes_of(children, parents, dim, scale, seed)
+    steps = tc.make_routing("dynamic", iterations=4).trace(votes)
+    for before, after in pairwise(steps):
+        c_old = before.routed.couplings
+        s_hat = torch.stack([sum(c_old[i, j] * votes[i, j] for i in range(children)) for j in range(parents)])
+        n = torch.stack([norm(s) for s in s_hat])
+        w = n**2 / (1 + n**2)
+        logits = torch.stack([torch.stack([w[j] * (u_ij @ s_hat[j]) / n[j] for j, u_ij in enumerate(u_i)]) for u_i in votes])
+        c = c_old * (logits - logits.amax(-1, keepdim=True)).exp()
+        torch.testing.assert_close(after.routed.couplings, c / c.sum(-1, keepdim=True), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", tc.SQUASHES)
+def test_squash_is_the_gradient_of_its_potential(kind):
+    vectors = (2 * torch.randn(20, 4, dtype=torch.float64)).requires_grad_()
+    (gradient,) = torch.autograd.grad(tc.squash_potential(tc.length(vectors), kind).sum(), vectors)
+    torch.testing.assert_close(gradient, tc.squash(vectors, kind))
+
+
+@pytest.mark.parametrize("kind", tc.SQUASHES)
+def test_squash_potential_is_convex_along_lines(kind):
+    a, b = torch.randn(2, 200, 4, dtype=torch.float64)
+    middle = tc.squash_potential(tc.length((a + b) / 2), kind)
+    ends = (tc.squash_potential(tc.length(a), kind) + tc.squash_potential(tc.length(b), kind)) / 2
+    assert (middle <= ends + 1e-12).all()
+
+
+def test_objective_of_algorithm_1_is_minus_the_sum_of_potentials():
+    votes = votes_of()
+    for step in tc.make_routing("dynamic").trace(votes):
+        sums = (step.routed.couplings.unsqueeze(-1) * votes).sum(0)
+        assert float(step.objective) == pytest.approx(-sum(potential(s) for s in sums.tolist()))
+
+
+@given(**SIZES, kind=st.sampled_from(list(tc.SQUASHES)), amendment=st.booleans(), leaky=st.booleans())
+def test_objective_of_accumulated_logits_never_rises(children, parents, dim, scale, seed, kind, amendment, leaky):
+    votes = votes_of(children, parents, dim, scale, seed, leading=(3,))
+    activations = torch.rand(votes.shape[:2], dtype=torch.float64)
+    routing = tc.make_routing("dynamic", iterations=10, squash=kind, amendment=amendment, leaky=leaky)
+    assert_never_rises(routing.trace(votes, activations))
+
+
+@given(**SIZES, kind=st.sampled_from(list(tc.SQUASHES)), amendment=st.booleans(), leaky=st.booleans())
+def test_objective_of_overwritten_logits_never_rises(children, parents, dim, scale, seed, kind, amendment, leaky):
+    votes = votes_of(children, parents, dim, scale, seed, leading=(3,))
+    activations = torch.rand(votes.shape[:2], dtype=torch.float64)
+    routing = tc.make_routing("dynamic", iterations=10, accumulate=False, squash=kind, amendment=amendment, leaky=leaky)
+    assert_never_rises(routing.trace(votes, activations))
+
+
+def test_accumulated_logits_harden_and_overwritten_ones_do_not():
+    votes = votes_of(children=30, parents=4, seed=1)
+    accumulated = tc.make_routing("dynamic", iterations=300)(votes).couplings.amax(-1)
+    overwritten = [tc.make_routing("dynamic", iterations=r, accumulate=False)(votes).couplings for r in (150, 300)]
+    assert accumulated.min() > 0.99
+    torch.testing.assert_close(*overwritten)
+    assert overwritten[1].amax(-1).mean() < 0.9
+
+
+def test_without_bias_a_routing_cannot_tell_votes_from_their_negatives():
+    votes = votes_of()
+    plain = tc.make_routing("dynamic")
+    torch.testing.assert_close(plain(votes).activations, plain(-votes).activations, rtol=0, atol=0)
+    biased = tc.make_routing("dynamic", bias=True, out_capsules=3, out_dim=5).double()
+    assert (biased(votes).activations - biased(-votes).activations).abs().max() > 1e-3
+
+
+# Algorithm 2
+
+
+@given(**SIZES, weight=st.sampled_from([0.05, 0.5, 1.0, 5.0]), leaky=st.booleans())
+def test_objective_of_algorithm_2_never_rises_at_a_fixed_entropy_weight(children, parents, dim, scale, seed, weight, leaky):
+    votes = votes_of(children, parents, dim, scale, seed, leading=(3,))
+    assert_never_rises(tc.make_routing("entropy", iterations=10, entropy_weight=weight, leaky=leaky).trace(votes))
+
+
+def test_objective_of_algorithm_2_is_eq_38():
+    votes = votes_of()
+    for step in tc.make_routing("entropy", entropy_weight=0.7).trace(votes):
+        c = step.routed.couplings
+        s = (c.unsqueeze(-1) * votes).sum(0)
+        s = s / s.norm(dim=-1, keepdim=True)
+        terms = [-c[i, j] * (votes[i, j] @ s[j]) + 0.7 * c[i, j] * c[i, j].log() for i in range(7) for j in range(3)]
+        torch.testing.assert_close(step.objective, sum(terms))
+
+
+def test_read_out_of_algorithm_2_shares_one_denominator():
+    votes = votes_of()
+    routed = tc.make_routing("entropy")(votes)
+    lengths = (routed.couplings.unsqueeze(-1) * votes).sum(0).norm(dim=-1)
+    torch.testing.assert_close(routed.activations, lengths / (1 + lengths.max()))
+    torch.testing.assert_close(routed.poses.norm(dim=-1), routed.activations)
+
+
+# k-means and mixtures
+
+
+@given(**SIZES, distance=st.sampled_from(["euclidean", "inner"]), hard=st.booleans(), sharpness=st.sampled_from([0.1, 1.0, 30.0]))
+def test_objective_of_kmeans_never_rises(children, parents, dim, scale, seed, distance, hard, sharpness):
+    votes = votes_of(children, parents, dim, scale, seed, leading=(3,))
+    start = torch.rand(votes.shape[:-1], dtype=torch.float64).softmax(-1)
+    routing = tc.make_routing("kmeans", iterations=10, distance=distance, hard=hard, sharpness=sharpness)
+    assert_never_rises(routing.trace(votes, couplings=start))
+
+
+def test_softened_kmeans_loss_bounds_the_hard_one():
+    """min_j d_ij - log(k)/K <= -1/K log Sum_j exp(-K d_ij) <= min_j d_ij, so both meet as K grows."""
+    distances = torch.rand(50, 4, dtype=torch.float64)
+    for sharpness in (1.0, 10.0, 1000.0):
+        soft = -torch.logsumexp(-sharpness * distances, -1) / sharpness
+        assert (soft <= distances.amin(-1) + 1e-12).all()
+        assert (soft >= distances.amin(-1) - math.log(4) / sharpness - 1e-12).all()
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal", "spherical", "fixed"])
+@pytest.mark.parametrize("leaky", [False, True])
+def test_log_likelihood_never_falls(covariance, leaky):
+    votes = votes_of(children=80, parents=3, dim=3, leading=(4,))
+    start = torch.rand(votes.shape[:-1], dtype=torch.float64).softmax(-1)
+    activations = torch.rand(votes.shape[:2], dtype=torch.float64)
+    routing = tc.make_routing(
+        "gaussian",
+        iterations=4 if leaky else 20,  # a cluster that leaks its far children collapses in the end
+        covariance=covariance,
+        variance_floor=0,
+        mass_floor=0,
+        leaky=leaky,
+    )
+    steps = routing.trace(votes, activations, couplings=start)
+    assert_never_rises(steps, slack=1e-9)
+    assert (steps[-1].objective < steps[0].objective).all()
+
+
+@pytest.mark.parametrize("name", ["dynamic", "kmeans", "gaussian", "entropy"])
+def test_equal_votes_for_all_parents_keep_parents_equal(name):
+    points = torch.randn(9, 1, 4, dtype=torch.float64)
+    routed = tc.make_routing(name, iterations=6)(points.expand(-1, 3, -1))
+    torch.testing.assert_close(routed.poses, routed.poses[:1].expand_as(routed.poses))
+
+
+# Entropy and activation of EM routing (Su Jianlin, kexue.fm 5155, eqs. 13-15)
+
+
+def test_cluster_entropy_agrees_with_its_definition():
+    """Eq. 13, -Sum_i r_ij log p_ij with r normalised, equals eq. 14 with Sum_i r_ij = 1."""
+    votes, d = votes_of(children=20), 5
+    routing = tc.make_routing("gaussian", variance_floor=0, mass_floor=0)
+    couplings = routing(votes).couplings
+    clusters = routing.update(votes, couplings, None, 0)
+    r = couplings / couplings.sum(0)
+    by_definition = -(r * routing.log_density(votes, clusters)).sum(0)
+    by_formula = d / 2 + clusters.covariances.log().sum(-1) / 2 + d / 2 * math.log(2 * math.pi)
+    torch.testing.assert_close(by_definition, by_formula)
+    # With the paper's unnormalised r both terms carry the mass; mixing the conventions (mass on one term) is wrong.
+    mass = couplings.sum(0)
+    unnormalised = -(couplings * routing.log_density(votes, clusters)).sum(0)
+    torch.testing.assert_close(unnormalised, mass * by_formula)
+    assert not torch.allclose(unnormalised, d / 2 + mass * (by_formula - d / 2))
+
+
+def test_em_activation_is_the_logistic_of_entropy_and_mass():
+    """Eq. 15 from eq. 14: the cost is the mass times the entropy, up to constants that beta_use takes in."""
+    votes, d = votes_of(children=20), 5
+    activations = torch.rand(20, dtype=torch.float64)
+    routing = tc.make_routing("em", out_capsules=3, inverse_temperature=0.5, variance_floor=0, mass_floor=0).double()
+    routed = routing(votes, activations)
+    weights = activations.unsqueeze(-1) * routed.couplings
+    density = torch.distributions.Normal(
+        routed.poses, ((weights.unsqueeze(-1) * (votes - routed.poses) ** 2).sum(0) / weights.sum(0)[:, None]).sqrt()
+    )
+    entropy_times_mass = -(weights * density.log_prob(votes).sum(-1)).sum(0)
+    constant = weights.sum(0) * (d / 2) * (1 + math.log(2 * math.pi))
+    expected = torch.sigmoid(-0.5 * (1 - 0.95**3) * (entropy_times_mass - constant))
+    torch.testing.assert_close(routed.activations, expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("variant", [2, 3])
+def test_em_variants_without_mass_ignore_how_many_children_agree(variant):
+    """With Sum_i r_ij = 1 the cost sees agreement only; variant 4 sees numbers too."""
+    votes, activations = votes_of(children=8), torch.rand(8, dtype=torch.float64)
+    twice = torch.cat([votes, votes]), torch.cat([activations, activations])
+    options = {"out_capsules": 3, "inverse_temperature": 1.0, "mass_floor": 0}
+    few = tc.make_routing("em", variant=variant, **options).double()
+    torch.testing.assert_close(few(votes, activations).activations, few(*twice).activations)
+    paper = tc.make_routing("em", variant=4, **options).double()
+    assert (paper(votes, activations).activations - paper(*twice).activations).abs().max() > 1e-3
+
+
+def test_beta_use_per_capsule_is_the_same_number_in_every_dimension():
+    votes, activations = votes_of(), torch.rand(7, dtype=torch.float64)
+    capsule = tc.make_routing("em", out_capsules=3, beta_use=0.4).double()
+    dimension = tc.make_routing("em", out_capsules=3, out_dim=5, beta_use=0.4, beta_per_dimension=True).double()
+    torch.testing.assert_close(capsule(votes, activations), dimension(votes, activations))
+    assert capsule.beta_use.numel() == 3
+    assert dimension.beta_use.numel() == 15
+
+
+# Identities
+
+
+def test_em_variant_1_is_gaussian_with_diagonal_covariance():
+    votes, activations = votes_of(leading=(2,)), torch.rand(2, 7, dtype=torch.float64)
+    torch.testing.assert_close(
+        tc.make_routing("em", variant=1)(votes, activations), tc.make_routing("gaussian")(votes, activations)
+    )
+
+
+@pytest.mark.parametrize("sharpness", [0.5, 3.0])
+def test_kmeans_by_inner_product_is_entropy_routing_up_to_read_out(sharpness):
+    votes = votes_of()
+    mine = tc.make_routing("kmeans", distance="inner", sharpness=sharpness, iterations=5)(votes)
+    other = tc.make_routing("entropy", entropy_weight=1 / sharpness, iterations=5)(votes)
+    torch.testing.assert_close(mine.couplings, other.couplings)
+    torch.testing.assert_close(tc.functional.unit(mine.poses), tc.functional.unit(other.poses))
+
+
+def test_uniform_is_dynamic_with_one_iteration():
+    votes = votes_of()
+    torch.testing.assert_close(tc.make_routing("uniform")(votes), tc.make_routing("dynamic", iterations=1)(votes))
+
+
+# Pooling
+
+
+def test_self_pooling_reaches_its_fixed_point():
+    points = torch.randn(3, 12, 4, dtype=torch.float64)
+    x = tc.self_pooling(points, iterations=500)
+    for example, pooled in zip(points, x, strict=True):
+        weights = torch.tensor([math.exp(float(pooled @ point)) for point in example], dtype=torch.float64)
+        torch.testing.assert_close(pooled, (weights / weights.sum()) @ example)
+
+
+def test_self_pooling_starts_at_the_mean():
+    points = torch.randn(5, 3)
+    torch.testing.assert_close(tc.self_pooling(points, iterations=0), points.mean(0))

@@ -1,0 +1,97 @@
+import math
+
+import pytest
+import torch
+
+import torchcaps as tc
+
+LENGTHS = torch.tensor([[0.95, 0.3, 0.05], [0.5, 0.2, 0.7]])
+LABELS = torch.tensor([0, 1])
+# By hand: example 0: 0 + .5 (.2^2) = .02; example 1: (.9-.2)^2 + .5 (.4^2 + .6^2) = .49 + .26 = .75
+BY_HAND = torch.tensor([0.02, 0.75])
+
+
+def test_margin_loss_equals_hand_computed_numbers():
+    torch.testing.assert_close(tc.margin_loss(LENGTHS, LABELS, reduction="none"), BY_HAND)
+    torch.testing.assert_close(tc.margin_loss(LENGTHS, LABELS), BY_HAND.mean())
+
+
+def test_official_margin_loss_is_half_the_mean_over_classes():
+    classes = LENGTHS.shape[1]
+    torch.testing.assert_close(tc.margin_loss(LENGTHS, LABELS, reduction="official"), BY_HAND.mean() / (2 * classes))
+
+
+def test_margin_terms_are_squared_hinges():
+    perfect = torch.tensor([[0.9, 0.1, 0.0], [1.0, 0.05, 0.1]])
+    assert tc.margin_loss(perfect, torch.tensor([0, 0])) == 0
+    beyond = torch.tensor([[0.7, 0.1]], requires_grad=True)
+    tc.margin_loss(beyond, torch.tensor([0])).backward()
+    torch.testing.assert_close(beyond.grad, torch.tensor([[-0.4, 0.0]]))
+
+
+def test_margin_arguments_are_used():
+    loss = tc.margin_loss(LENGTHS[1:], LABELS[1:], positive_margin=0.8, negative_margin=0.4, down_weight=0.25)
+    torch.testing.assert_close(loss, torch.tensor(0.6**2 + 0.25 * (0.1**2 + 0.3**2)))
+
+
+def test_margin_loss_takes_several_labels_at_once():
+    several = torch.tensor([[1, 1, 0], [0, 0, 0]])
+    expected = torch.tensor([0.6**2, 0.5 * (0.4**2 + 0.1**2 + 0.6**2)])
+    for labels in (several, several.bool(), several.float()):
+        torch.testing.assert_close(tc.margin_loss(LENGTHS, labels, reduction="none"), expected)
+
+
+def test_noise_class_leaves_the_loss():
+    with_noise = torch.cat([LENGTHS, torch.tensor([[0.99], [0.6]])], 1)
+    torch.testing.assert_close(tc.margin_loss(with_noise, LABELS, noise_class=True), tc.margin_loss(LENGTHS, LABELS))
+    torch.testing.assert_close(tc.spread_loss(with_noise, LABELS, noise_class=True), tc.spread_loss(LENGTHS, LABELS))
+
+
+def test_margin_is_reachable_by_lengths_as_layers_give_them():
+    """A softmax over lengths cannot exceed e/(e+9) = .23 for ten classes; lengths themselves reach m+."""
+    layer = tc.DenseCapsules(20, 10, 8, 16, std=1.0)
+    poses = torch.randn(1, 20, 8)
+    parents = layer(tc.Capsules(poses, tc.length(poses)))
+    assert parents.activations.max() > math.e / (math.e + 9)
+    torch.testing.assert_close(parents.activations, parents.poses.norm(dim=-1))
+
+
+def test_spread_loss_equals_hand_computed_numbers():
+    # example 0: (.9-.65)^2 + (.9-.9)^2 = .0625; example 1: (.9+.3)^2 + (.9+.5)^2 = 3.4
+    torch.testing.assert_close(tc.spread_loss(LENGTHS, LABELS, 0.9, reduction="none"), torch.tensor([0.0625, 3.4]))
+    torch.testing.assert_close(tc.spread_loss(LENGTHS, LABELS, 0.9), torch.tensor((0.0625 + 3.4) / 2))
+    torch.testing.assert_close(tc.spread_loss(LENGTHS, LABELS, 0.9, reduction="official"), torch.tensor((0.0625 + 3.4) / 6))
+
+
+def test_spread_margin_follows_its_schedules():
+    assert tc.spread_margin(0) == pytest.approx(0.2)
+    assert tc.spread_margin(25_000) == pytest.approx(0.55)
+    assert tc.spread_margin(10**9) == pytest.approx(0.9)
+    assert tc.spread_margin(0, schedule="sigmoid") == pytest.approx(0.2 + 0.79 / (1 + math.exp(4)))
+    assert tc.spread_margin(200_000, schedule="sigmoid") == pytest.approx(0.2 + 0.79 / 2)
+    assert tc.spread_margin(10**9, schedule="sigmoid") == pytest.approx(0.2 + 0.79 / (1 + math.exp(-10)))
+
+
+def test_reconstruction_loss_sums_over_pixels():
+    images = torch.zeros(2, 1, 28, 28)
+    drawn = torch.full_like(images, 0.5)
+    torch.testing.assert_close(tc.reconstruction_loss(drawn, images), torch.tensor(0.0005 * 784 * 0.25))
+    torch.testing.assert_close(tc.reconstruction_loss(drawn, images), 0.392 * (drawn - images).square().mean())
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: tc.margin_loss(LENGTHS, torch.tensor([0])), r"margin_loss: expected class indices \[b\] = \(2,\).*got \(1\)"),
+        (lambda: tc.margin_loss(LENGTHS, torch.tensor([0.0, 1.0])), "of torch.float32"),
+        (lambda: tc.margin_loss(LENGTHS[0], LABELS), r"expected activations \[b y\]"),
+        (lambda: tc.margin_loss(LENGTHS, LABELS, reduction="sum"), "reduction to be one of 'paper', 'official', 'none'"),
+        (lambda: tc.margin_loss(LENGTHS, LABELS, positive_margin=0.05), "positive_margin between 0.1"),
+        (lambda: tc.spread_loss(LENGTHS, torch.ones(2, 3)), "Use margin_loss for several labels"),
+        (lambda: tc.spread_margin(0, schedule="cosine"), "schedule to be one of 'linear', 'sigmoid'"),
+        (lambda: tc.reconstruction_loss(torch.ones(2, 3), torch.ones(2, 4)), "Compare images of one shape"),
+    ],
+)
+def test_wrong_arguments_get_one_sentence(call, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        call()
