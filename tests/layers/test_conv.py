@@ -1,0 +1,173 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import torchcaps as tc
+from tests.oracles.conv import conv_routing, edges
+from torchcaps.layers.conv import Windows
+
+
+def children_on(*grid, types=2, dim=4, batch=1, dtype=torch.float64):
+    poses = torch.randn(batch, *grid, types, dim, dtype=dtype)
+    return tc.Capsules(poses, 0.2 + torch.rand(poses.shape[:-1], dtype=dtype))
+
+
+CONVOLUTIONS = [
+    # grid, kernel, stride, padding
+    ((4, 5), (3, 3), (1, 1), (0, 0)),
+    ((6, 5), (3, 2), (2, 1), (0, 0)),
+    ((5, 5), (2, 2), (2, 2), (0, 0)),  # the last row and column are seen by nobody
+    ((4, 4), (3, 3), (2, 2), (1, 1)),
+    ((3, 6), (2, 3), (1, 2), (1, 0)),
+    ((5, 5), (2, 2), (3, 3), (0, 0)),  # stride beyond the kernel: children between windows
+    ((7,), (3,), (1,), (0,)),
+    ((8,), (3,), (2,), (1,)),
+]
+
+
+@pytest.mark.parametrize("competition", ["grid", "window"])
+@pytest.mark.parametrize("routing", ["dynamic", "em"])
+@pytest.mark.parametrize(("grid", "kernel", "stride", "padding"), CONVOLUTIONS)
+def test_conv_capsules_equal_plain_loops(grid, kernel, stride, padding, routing, competition):
+    types, parent_types, dim = 2, 3, 4
+    layer = tc.ConvCapsules(
+        types, parent_types, dim, dim, kernel, stride, padding,
+        dimensions=len(grid), votes="matrix", routing=routing, competition=competition, std=0.7,
+    ).double()  # fmt: skip
+    children = children_on(*grid, types=types, dim=dim)
+    children.poses.requires_grad_()
+    routed = layer.route(children)
+
+    def vote(pose, k, i, j):
+        return (pose.view(2, 2) @ layer.votes.weight[k * types + i, j]).flatten()
+
+    pose, act, R = conv_routing(
+        routing, children.poses[0], children.activations[0], vote,
+        grid, kernel, stride, padding, parent_types, window=competition == "window",
+    )  # fmt: skip
+    mine = torch.stack([routed.poses[0][p] for p in pose])
+    theirs = torch.stack(list(pose.values()))
+    torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(torch.stack([routed.activations[0][p] for p in act]), torch.stack(list(act.values())))
+    for p, c, k in edges(grid, kernel, stride, padding, types, parent_types):
+        torch.testing.assert_close(routed.couplings[(0, *p[:-1], k, c[-1], p[-1])], R[p, c])
+    direction = torch.randn_like(mine)
+    gradients = [torch.autograd.grad((x * direction).sum(), children.poses, retain_graph=True)[0] for x in (mine, theirs)]
+    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-8)
+
+
+def test_windows_equal_the_true_patches():
+    values = torch.arange(2 * 5 * 6 * 3).view(2, 5, 6, 3)
+    seen = Windows((5, 6), (3, 2), (2, 3), (0, 0)).of(values)
+    assert seen.shape == (2, 2, 2, 3, 2, 3)
+    for y in range(2):
+        for x in range(2):
+            torch.testing.assert_close(seen[:, y, x], values[:, 2 * y : 2 * y + 3, 3 * x : 3 * x + 2])
+
+
+def test_border_children_start_shared_among_their_own_parents():
+    """3x3 windows over a 5x5 grid: a corner child has one window, the centre nine; each has its types."""
+    layer = tc.ConvCapsules(1, 4, 4, 4, 3, iterations=1)
+    couplings = layer.route(children_on(5, 5, types=1, dtype=torch.float32)).couplings  # [b h w k i j]
+    assert couplings[0, 0, 0, 0, 0, 0] == pytest.approx(1 / 4)
+    assert couplings[0, 1, 1, 4, 0, 0] == pytest.approx(1 / 36)
+    window = tc.ConvCapsules(1, 4, 4, 4, 3, iterations=1, competition="window")
+    assert window.route(children_on(5, 5, types=1, dtype=torch.float32)).couplings.unique() == pytest.approx(1 / 4)
+
+
+@given(
+    grid=st.tuples(st.integers(2, 7), st.integers(2, 7)),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    pad=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    name=st.sampled_from(["dynamic", "em", "kmeans", "entropy", "gaussian", "uniform"]),
+)
+def test_every_seen_child_spreads_exactly_one_vote(grid, kernel, stride, pad, name):
+    kernel = tuple(min(k, g) for k, g in zip(kernel, grid, strict=True))
+    pad = tuple(min(p, k - 1) for p, k in zip(pad, kernel, strict=True))
+    layer = tc.ConvCapsules(2, 3, 4, 4, kernel, stride, pad, routing=name).double()
+    routed = layer.route(children_on(*grid))
+    given_out = {}
+    total = dict.fromkeys([(y, x, i) for y in range(grid[0]) for x in range(grid[1]) for i in range(2)], 0.0)
+    for p, c, k in edges(grid, kernel, stride, pad, 2, 3):
+        given_out[c] = total[c] = total[c] + float(routed.couplings[(0, *p[:-1], k, c[-1], p[-1])])
+    assert all(share == pytest.approx(1) for share in given_out.values())
+    assert routed.couplings.sum() == pytest.approx(len(given_out))  # nothing goes to children outside the grid
+
+
+def test_parents_at_different_positions_compete():
+    """Votes that agree in one window draw a shared child away from the other window."""
+    layer = tc.ConvCapsules(1, 1, 2, 2, (2,), dimensions=1, votes="shared", iterations=5).double()
+    with torch.no_grad():
+        layer.votes.weight.copy_(5 * torch.eye(2).unsqueeze(0))
+    poses = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64).view(1, 3, 1, 2)
+    children = tc.Capsules(poses, torch.ones(1, 3, 1, dtype=torch.float64))
+    couplings = layer.route(children).couplings  # child 1 is offset 1 of window 0 and offset 0 of window 1
+    assert couplings[0, 0, 1, 0, 0] > 0.9
+    assert couplings[0, 1, 0, 0, 0] < 0.1
+
+
+def test_objective_of_algorithm_1_holds_over_the_whole_grid():
+    """Cross-position competition is mirror descent too: minus the sum of all parents' potentials never rises."""
+    layer = tc.ConvCapsules(2, 3, 4, 4, 3, stride=2, padding=1, iterations=8, std=0.8).double()
+    values = []
+    for step in layer.trace(children_on(6, 6, batch=3)):
+        v = step.routed.activations  # squashed length v = n^2 / (1 + n^2)
+        lengths = (v / (1 - v)).sqrt()
+        values.append(-(lengths - lengths.arctan()).sum((1, 2, 3)))
+        assert step.objective is None
+    values = torch.stack(values)
+    assert (values[1:] <= values[:-1] + 1e-9).all()
+    assert (values[-1] < values[0] - 1e-3).all()
+
+
+@pytest.mark.parametrize("competition", ["grid", "window"])
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [(3, 1, 0), (3, 1, 1), (3, 2, 1), (4, 2, 2)])
+def test_padding_with_masked_children_changes_nothing(kernel, stride, padding, competition):
+    layer = tc.ConvCapsules(2, 3, 4, 4, kernel, stride, padding, dimensions=1, competition=competition).double()
+    short = children_on(8, batch=2)
+    long = tc.Capsules(*(torch.cat([part, 9 * torch.ones_like(part)], 1) for part in short[:2]))
+    mask = torch.zeros(2, 16, 2, dtype=torch.bool)
+    mask[:, :8] = True
+    expected = layer(short)
+    parents = layer(long._replace(mask=mask))
+    count = expected.poses.shape[1]
+    assert parents.mask[:, :count].all()
+    assert not parents.mask[:, count:].any()
+    torch.testing.assert_close(parents.poses[:, :count], expected.poses)
+    torch.testing.assert_close(parents.activations[:, :count], expected.activations)
+
+
+def test_given_couplings_freeze_a_conv_layer():
+    layer = tc.ConvCapsules(2, 3, 4, 4, 3, iterations=1).double()
+    children = children_on(5, 5)
+    random = torch.rand_like(layer.route(children).couplings)
+    torch.testing.assert_close(layer.route(children, random).couplings, random)
+
+
+@pytest.mark.parametrize("votes", tc.VOTES)
+@pytest.mark.parametrize("routing", tc.ROUTINGS)
+def test_every_vote_transform_meets_every_routing(votes, routing):
+    layer = tc.ConvCapsules(2, 3, 4, 4, 3, stride=2, votes=votes, routing=routing)
+    parents = layer(children_on(7, 7, batch=1, dtype=torch.float32))
+    assert parents.poses.shape == (1, 3, 3, 3, 4)
+    (parents.poses.sum() + parents.activations.sum()).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: tc.ConvCapsules(2, 3, 4, 4, (3,)), r"kernel_size with 2 numbers, got \(3,\)"),
+        (lambda: tc.ConvCapsules(2, 3, 4, 4, 3, padding=3), "padding below kernel_size"),
+        (lambda: tc.ConvCapsules(2, 3, 4, 4, 0), "kernel_size between 1"),
+        (lambda: tc.ConvCapsules(2, 3, 4, 4, 3, competition="type"), "competition to be one of 'grid', 'window'"),
+        (lambda: tc.ConvCapsules(2, 3, 4, 4, 3, dimensions=3), "dimensions to be one of 1, 2"),
+        (lambda: tc.ConvCapsules(2, 3, 4, 4, 9)(children_on(5, 5)), r"a kernel of \(9, 9\) fits into, got a grid of \(5, 5\)"),
+        (lambda: tc.ConvCapsules(3, 3, 4, 4, 3)(children_on(5, 5)), r"poses \[b h w i e\] = \(\*, \*, \*, 3, 4\).*Set in_capsules=2"),
+    ],
+)
+def test_wrong_arguments_get_one_sentence(call, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        call()

@@ -1,0 +1,176 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import torchcaps as tc
+from torchcaps.layers.votes import make_votes
+
+
+def children_of(batch=2, capsules=6, dim=4, dtype=torch.float32):
+    poses = torch.randn(batch, capsules, dim, dtype=dtype)
+    return tc.Capsules(poses, torch.rand(batch, capsules, dtype=dtype))
+
+
+def test_full_votes_are_one_matrix_per_pair():
+    votes = make_votes("full", 3, 2, 4, 5, bias=True).double()
+    torch.nn.init.normal_(votes.bias)
+    poses = torch.randn(2, 3, 4, dtype=torch.float64)
+    result = votes(poses)
+    for b in range(2):
+        for i in range(3):
+            for j in range(2):
+                expected = votes.weight[i, j].T @ poses[b, i] + votes.bias[i, j]
+                torch.testing.assert_close(result[b, i, j], expected)
+
+
+def test_shared_votes_are_one_matrix_per_parent():
+    votes = make_votes("shared", None, 2, 4, 5, bias=True).double()
+    torch.nn.init.normal_(votes.bias)
+    for children in (1, 7):
+        poses = torch.randn(children, 4, dtype=torch.float64)
+        expected = torch.stack([torch.stack([votes.weight[j].T @ u + votes.bias[j] for j in range(2)]) for u in poses])
+        torch.testing.assert_close(votes(poses), expected)
+
+
+def test_factorised_votes_are_products_of_a_child_and_a_parent_matrix():
+    votes = make_votes("factorised", 3, 2, 4, 5).double()
+    poses = torch.randn(3, 4, dtype=torch.float64)
+    for i in range(3):
+        for j in range(2):
+            expected = votes.parent_weight[j].T @ (votes.child_weight[i].T @ poses[i])
+            torch.testing.assert_close(votes(poses)[i, j], expected)
+    assert sum(p.numel() for p in votes.parameters()) == 3 * 4 * 5 + 2 * 5 * 5
+
+
+def test_matrix_votes_multiply_the_pose_from_the_right():
+    votes = make_votes("matrix", 3, 2, 9, 9).double()
+    poses = torch.randn(3, 9, dtype=torch.float64)
+    for i in range(3):
+        for j in range(2):
+            torch.testing.assert_close(votes(poses)[i, j].view(3, 3), poses[i].view(3, 3) @ votes.weight[i, j])
+
+
+@pytest.mark.parametrize("name", tc.VOTES)
+def test_normalised_votes_never_exceed_their_child(name):
+    votes = make_votes(name, 5, 3, 4, 4, normalise=True, std=30.0)
+    poses = torch.randn(7, 5, 4)
+    assert (tc.length(votes(poses)) <= tc.length(poses).unsqueeze(-1) + 1e-5).all()
+
+
+@pytest.mark.parametrize("name", tc.VOTES)
+def test_normalisation_divides_by_the_frobenius_norm(name):
+    plain, normalised = make_votes(name, 3, 2, 4, 4).double(), make_votes(name, 3, 2, 4, 4, normalise=True).double()
+    normalised.load_state_dict(plain.state_dict())
+    poses = torch.randn(3, 4, dtype=torch.float64)
+    for i in range(3):
+        for j in range(2):
+            if name == "factorised":
+                matrix = plain.child_weight[i] @ plain.parent_weight[j]
+            else:
+                matrix = plain.weight[j] if name == "shared" else plain.weight[i, j]
+            expected = plain(poses)[i, j] / matrix.square().sum().sqrt()
+            torch.testing.assert_close(normalised(poses)[i, j], expected)
+
+
+@given(
+    batch=st.integers(1, 3),
+    capsules=st.integers(1, 7),
+    parents=st.integers(1, 5),
+    votes=st.sampled_from(["full", "shared", "factorised"]),
+    routing=st.sampled_from(sorted(tc.ROUTINGS)),
+    dims=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+)
+def test_dense_capsules_work_at_any_size(batch, capsules, parents, votes, routing, dims):
+    layer = tc.DenseCapsules(capsules, parents, *dims, votes=votes, routing=routing)
+    children = children_of(batch, capsules, dims[0])
+    result = layer(children)
+    assert result.poses.shape == (batch, parents, dims[1])
+    assert result.activations.shape == (batch, parents)
+    routed = layer.route(children)
+    assert routed.couplings.shape == (batch, capsules, parents)
+    torch.testing.assert_close(routed.poses, result.poses)
+    torch.testing.assert_close(layer.trace(children)[-1].routed, routed)
+
+
+def test_shared_votes_take_any_number_of_children_and_padding_changes_nothing():
+    layer = tc.DenseCapsules(None, 3, 4, 5, votes="shared")
+    short = children_of(2, 6)
+    padded = tc.Capsules(
+        torch.cat([short.poses, torch.full((2, 4, 4), 7.0)], 1),
+        torch.cat([short.activations, torch.ones(2, 4)], 1),
+        torch.arange(10).expand(2, -1) < 6,
+    )
+    torch.testing.assert_close(layer(padded)[:2], layer(short)[:2])
+
+
+def test_layer_passes_options_to_its_routing():
+    layer = tc.DenseCapsules(6, 3, 4, 5, routing="em", iterations=2, beta_per_dimension=True)
+    assert layer.routing.iterations == 2
+    assert layer.routing.beta_use.shape == (3, 5)
+
+
+def test_default_weights_leave_squash_unsaturated_and_learn_from_the_first_step():
+    """The softmax over parents divides by their number: the scale of W must make up for it."""
+    layer = tc.DenseCapsules(1152, 10, 8, 16)
+    poses = torch.nn.functional.normalize(torch.randn(16, 1152, 8), dim=-1)  # children at their longest
+    children = tc.Capsules(poses, torch.ones(16, 1152))
+    labels = torch.randint(10, (16,))
+    lengths = layer(children).activations
+    assert 0.2 < lengths.mean() < 0.8
+    optimiser = torch.optim.Adam(layer.parameters(), 1e-2)
+    losses = []
+    for _ in range(4):
+        loss = tc.margin_loss(layer(children).activations, labels)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[0] > losses[1] > losses[3]
+    assert losses[3] < losses[0] / 2
+
+
+def test_batch_of_one_equals_its_part_of_a_batch():
+    layer = tc.DenseCapsules(6, 3, 4, 5, routing="em").double()
+    children = children_of(3, dtype=torch.float64)
+    whole = layer(children)
+    alone = layer(tc.Capsules(children.poses[1:2], children.activations[1:2]))
+    torch.testing.assert_close(alone.poses, whole.poses[1:2])
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda: tc.DenseCapsules(1152, 10, 8, 16)(children_of(32, 1152, 16)),
+            r"^DenseCapsules: expected poses \[b i e\] = \(\*, 1152, 8\), got \(32, 1152, 16\)\. Set in_dim=16\.$",
+        ),
+        (lambda: tc.DenseCapsules(5, 3, 4, 5)(children_of()), "Set in_capsules=6"),
+        (
+            lambda: tc.DenseCapsules(6, 3, 4, 5)(tc.Capsules(torch.ones(1, 2, 2, 6, 4), torch.ones(1, 2, 2, 6))),
+            r"Call \.flatten\(\) on a grid first",
+        ),
+        (lambda: tc.DenseCapsules(6, 3, 4, 5)(tc.Capsules(torch.ones(1, 6, 4), torch.ones(1, 5))), r"activations \(1, 6\)"),
+        (
+            lambda: tc.DenseCapsules(6, 3, 4, 5)(tc.Capsules(torch.ones(1, 6, 4), torch.ones(1, 6), torch.ones(6) > 0)),
+            r"expected mask \(1, 6\)",
+        ),
+        (lambda: tc.DenseCapsules(6, 3, 4, 5, votes="tied"), "votes to be one of 'full', 'shared', 'factorised', 'matrix'"),
+        (lambda: tc.DenseCapsules(6, 3, 4, 5, routing="rba"), "DenseCapsules: expected routing to be one of"),
+        (lambda: tc.DenseCapsules(6, 3, 4, 5, iteration=2), "expected options among"),
+        (lambda: tc.DenseCapsules(None, 3, 4, 5), 'in_capsules=None. Set in_capsules, or use votes="shared"'),
+        (lambda: tc.DenseCapsules(6, 3, 4, 5, votes="matrix"), "in_dim = out_dim = a square number"),
+        (lambda: tc.DenseCapsules(6, 0, 4, 5), "out_capsules above 0"),
+        (
+            lambda: tc.DenseCapsules(6, 3, 4, 5, routing=tc.make_routing("em", out_capsules=4)),
+            "expected a routing with out_capsules=3, got out_capsules=4",
+        ),
+        (
+            lambda: tc.DenseCapsules(6, 3, 4, 5, routing=tc.make_routing("dynamic"), iterations=2),
+            "Give the options to make_routing",
+        ),
+    ],
+)
+def test_wrong_arguments_get_one_sentence(call, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        call()

@@ -1,0 +1,76 @@
+"""The package as a whole: public names, the one-way flow of imports, honest documents."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import torchcaps as tc
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "torchcaps"
+# A module may import from its own rank and the ranks before it.
+RANKS = [["types"], ["functional"], ["routing"], ["layers", "losses"]]
+
+
+def imports_of(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("torchcaps."):
+            yield node.module.split(".")[1]
+
+
+def test_imports_flow_one_way():
+    rank = {name: position for position, names in enumerate(RANKS) for name in names}
+    for path in SOURCE.rglob("*.py"):
+        relative = path.relative_to(SOURCE)
+        if relative.name == "__init__.py" and len(relative.parts) == 1:
+            continue
+        own = relative.parts[0].removesuffix(".py")
+        assert own in rank, f"{relative} has no place in the flow of imports"
+        for other in imports_of(path):
+            assert rank[other] <= rank[own], f"{relative} imports {other}"
+
+
+def test_public_names_exist_and_are_sorted():
+    assert all(hasattr(tc, name) for name in tc.__all__)
+    assert {"Capsules", "Routed", "squash", "make_routing", "ROUTINGS", "check_routing", "DenseCapsules"} <= set(tc.__all__)
+    assert {"ConvCapsules", "PrimaryCapsules", "ClassCapsules", "margin_loss", "spread_loss"} <= set(tc.__all__)
+    assert "reconstruction_loss" in tc.__all__
+
+
+def test_import_needs_nothing_beyond_the_core():
+    code = "import sys, torchcaps; print([m for m in ('matplotlib', 'sklearn', 'beartype', 'pytest') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_files_fit_in_the_head():
+    for path in SOURCE.rglob("*.py"):
+        assert len(path.read_text().splitlines()) <= 300, path
+
+
+def test_routing_docs_have_a_row_for_every_routing():
+    text = (ROOT / "docs" / "routing.md").read_text()
+    for name in tc.ROUTINGS:
+        assert f"| `{name}` |" in text
+
+
+def test_paper_index_points_at_files_and_tests_that_exist():
+    rows = re.findall(r"^\|[^|]+\|[^|]+\|([^|]+)\|([^|]+)\|$", (ROOT / "docs" / "papers.md").read_text(), re.MULTILINE)
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    sources = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in SOURCE.rglob("*.py")}
+    checked = 0
+    for places, proofs in rows:
+        for file, name in re.findall(r"`([\w/]+\.py):(\w+)`", places):
+            assert re.search(rf"(def|class) {name}\b|^{name}\b|\"{name}\"", sources[file], re.MULTILINE), (file, name)
+            checked += 1
+        for proof in re.findall(r"`(test_\w+)`", proofs):
+            assert f"def {proof}(" in tests, proof
+            checked += 1
+    assert checked > 60
+
+
+def test_version_is_the_same_everywhere():
+    assert f'version = "{tc.__version__}"' in (ROOT / "pyproject.toml").read_text()
+    assert f"version: {tc.__version__}" in (ROOT / "CITATION.cff").read_text()
+    assert f"## {tc.__version__}" in (ROOT / "CHANGELOG.md").read_text()
