@@ -52,11 +52,13 @@ def test_half_squash_never_lengthens_a_vector():
     lengths = torch.linspace(1e-3, 20, 5000, dtype=torch.float64)
     gain = tc.SQUASHES["half"].gain(lengths)
     assert gain.max() == pytest.approx(1 / math.sqrt(2), abs=1e-5)
-    torch.testing.assert_close(gain[0] / tc.SQUASHES["quadratic"].gain(lengths)[0], torch.tensor(2.0, dtype=torch.float64), rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        gain[0] / tc.SQUASHES["quadratic"].gain(lengths)[0], torch.tensor(2.0, dtype=torch.float64), rtol=1e-5, atol=0
+    )
 
 
 def test_unknown_squash_lists_the_choices():
-    with pytest.raises(ValueError, match="squash: expected kind to be one of 'quadratic', 'half'.*got 'cubic'"):
+    with pytest.raises(ValueError, match=r"squash: expected kind to be one of 'quadratic', 'half'.*got 'cubic'"):
         tc.squash(torch.ones(2), "cubic")
 
 
@@ -75,7 +77,9 @@ def test_safe_log_is_minus_infinity_at_zero_without_gradient():
 
 
 def test_safe_divide_keeps_the_numerator_over_zero():
-    torch.testing.assert_close(safe_divide(torch.tensor([3.0, 3.0]), torch.tensor([0.0, 2.0])), torch.tensor([3.0, 1.5]))
+    torch.testing.assert_close(
+        safe_divide(torch.tensor([3.0, 3.0]), torch.tensor([0.0, 2.0])), torch.tensor([3.0, 1.5])
+    )
 
 
 def test_unit_of_zero_is_zero():

@@ -60,7 +60,9 @@ def test_spread_loss_equals_hand_computed_numbers():
     # example 0: (.9-.65)^2 + (.9-.9)^2 = .0625; example 1: (.9+.3)^2 + (.9+.5)^2 = 3.4
     torch.testing.assert_close(tc.spread_loss(LENGTHS, LABELS, 0.9, reduction="none"), torch.tensor([0.0625, 3.4]))
     torch.testing.assert_close(tc.spread_loss(LENGTHS, LABELS, 0.9), torch.tensor((0.0625 + 3.4) / 2))
-    torch.testing.assert_close(tc.spread_loss(LENGTHS, LABELS, 0.9, reduction="official"), torch.tensor((0.0625 + 3.4) / 6))
+    torch.testing.assert_close(
+        tc.spread_loss(LENGTHS, LABELS, 0.9, reduction="official"), torch.tensor((0.0625 + 3.4) / 6)
+    )
 
 
 def test_spread_margin_follows_its_schedules():
@@ -82,10 +84,16 @@ def test_reconstruction_loss_sums_over_pixels():
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: tc.margin_loss(LENGTHS, torch.tensor([0])), r"margin_loss: expected class indices \[b\] = \(2,\).*got \(1\)"),
+        (
+            lambda: tc.margin_loss(LENGTHS, torch.tensor([0])),
+            r"margin_loss: expected class indices \[b\] = \(2,\).*got \(1\)",
+        ),
         (lambda: tc.margin_loss(LENGTHS, torch.tensor([0.0, 1.0])), "of torch.float32"),
         (lambda: tc.margin_loss(LENGTHS[0], LABELS), r"expected activations \[b y\]"),
-        (lambda: tc.margin_loss(LENGTHS, LABELS, reduction="sum"), "reduction to be one of 'paper', 'official', 'none'"),
+        (
+            lambda: tc.margin_loss(LENGTHS, LABELS, reduction="sum"),
+            "reduction to be one of 'paper', 'official', 'none'",
+        ),
         (lambda: tc.margin_loss(LENGTHS, LABELS, positive_margin=0.05), "positive_margin between 0.1"),
         (lambda: tc.spread_loss(LENGTHS, torch.ones(2, 3)), "Use margin_loss for several labels"),
         (lambda: tc.spread_margin(0, schedule="cosine"), "schedule to be one of 'linear', 'sigmoid'"),

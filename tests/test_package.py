@@ -34,14 +34,20 @@ def test_imports_flow_one_way():
 
 def test_public_names_exist_and_are_sorted():
     assert all(hasattr(tc, name) for name in tc.__all__)
-    assert {"Capsules", "Routed", "squash", "make_routing", "ROUTINGS", "check_routing", "DenseCapsules"} <= set(tc.__all__)
+    assert {"Capsules", "Routed", "squash", "make_routing", "ROUTINGS", "check_routing", "DenseCapsules"} <= set(
+        tc.__all__
+    )
     assert {"ConvCapsules", "PrimaryCapsules", "ClassCapsules", "margin_loss", "spread_loss"} <= set(tc.__all__)
     assert "reconstruction_loss" in tc.__all__
 
 
 def test_import_needs_nothing_beyond_the_core():
-    code = "import sys, torchcaps; print([m for m in ('matplotlib', 'sklearn', 'beartype', 'pytest') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    code = (
+        "import sys, torchcaps; print([m for m in ('matplotlib', 'sklearn', 'beartype', 'pytest') if m in sys.modules])"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
 
 
 def test_files_fit_in_the_head():

@@ -53,7 +53,9 @@ def test_conv_capsules_equal_plain_loops(grid, kernel, stride, padding, routing,
     for p, c, k in edges(grid, kernel, stride, padding, types, parent_types):
         torch.testing.assert_close(routed.couplings[(0, *p[:-1], k, c[-1], p[-1])], R[p, c])
     direction = torch.randn_like(mine)
-    gradients = [torch.autograd.grad((x * direction).sum(), children.poses, retain_graph=True)[0] for x in (mine, theirs)]
+    gradients = [
+        torch.autograd.grad((x * direction).sum(), children.poses, retain_graph=True)[0] for x in (mine, theirs)
+    ]
     torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-8)
 
 
@@ -87,7 +89,8 @@ def test_every_seen_child_spreads_exactly_one_vote(grid, kernel, stride, pad, na
     kernel = tuple(min(k, g) for k, g in zip(kernel, grid, strict=True))
     pad = tuple(min(p, k - 1) for p, k in zip(pad, kernel, strict=True))
     layer = tc.ConvCapsules(2, 3, 4, 4, kernel, stride, pad, routing=name).double()
-    routed = layer.route(children_on(*grid))
+    with torch.no_grad():
+        routed = layer.route(children_on(*grid))
     given_out = {}
     total = dict.fromkeys([(y, x, i) for y in range(grid[0]) for x in range(grid[1]) for i in range(2)], 0.0)
     for p, c, k in edges(grid, kernel, stride, pad, 2, 3):
@@ -164,8 +167,14 @@ def test_every_vote_transform_meets_every_routing(votes, routing):
         (lambda: tc.ConvCapsules(2, 3, 4, 4, 0), "kernel_size between 1"),
         (lambda: tc.ConvCapsules(2, 3, 4, 4, 3, competition="type"), "competition to be one of 'grid', 'window'"),
         (lambda: tc.ConvCapsules(2, 3, 4, 4, 3, dimensions=3), "dimensions to be one of 1, 2"),
-        (lambda: tc.ConvCapsules(2, 3, 4, 4, 9)(children_on(5, 5)), r"a kernel of \(9, 9\) fits into, got a grid of \(5, 5\)"),
-        (lambda: tc.ConvCapsules(3, 3, 4, 4, 3)(children_on(5, 5)), r"poses \[b h w i e\] = \(\*, \*, \*, 3, 4\).*Set in_capsules=2"),
+        (
+            lambda: tc.ConvCapsules(2, 3, 4, 4, 9)(children_on(5, 5)),
+            r"a kernel of \(9, 9\) fits into, got a grid of \(5, 5\)",
+        ),
+        (
+            lambda: tc.ConvCapsules(3, 3, 4, 4, 3)(children_on(5, 5)),
+            r"poses \[b h w i e\] = \(\*, \*, \*, 3, 4\).*Set in_capsules=2",
+        ),
     ],
 )
 def test_wrong_arguments_get_one_sentence(call, sentence):

@@ -83,7 +83,10 @@ def test_coordinates_tell_positions_apart():
 
 def test_coordinates_at_the_first_elements():
     votes = tc.add_coordinates(torch.zeros(1, 2, 2, 1, 1, 5), "first")
-    torch.testing.assert_close(votes[0, :, :, 0, 0, :2].reshape(4, 2), torch.tensor([[-0.25, -0.25], [-0.25, 0.25], [0.25, -0.25], [0.25, 0.25]]))
+    torch.testing.assert_close(
+        votes[0, :, :, 0, 0, :2].reshape(4, 2),
+        torch.tensor([[-0.25, -0.25], [-0.25, 0.25], [0.25, -0.25], [0.25, 0.25]]),
+    )
 
 
 def test_class_capsules_in_one_dimension_with_a_mask():
@@ -153,9 +156,15 @@ def test_silenced_capsules_have_no_say():
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: tc.PrimaryCapsules(2, 3, 4)(torch.ones(1, 3, 5, 5)), r"features \[b c h w\] with c=2, got \(1, 3, 5, 5\)"),
+        (
+            lambda: tc.PrimaryCapsules(2, 3, 4)(torch.ones(1, 3, 5, 5)),
+            r"features \[b c h w\] with c=2, got \(1, 3, 5, 5\)",
+        ),
         (lambda: tc.PrimaryCapsules(2, 3, 4, kind="scalar"), "kind to be one of 'vector', 'matrix'"),
-        (lambda: tc.ClassCapsules(3, 5, 16, 16, coordinates="corner"), "coordinates to be one of 'column', 'first', None"),
+        (
+            lambda: tc.ClassCapsules(3, 5, 16, 16, coordinates="corner"),
+            "coordinates to be one of 'column', 'first', None",
+        ),
         (lambda: tc.ClassCapsules(3, 5, 16, 16)(grid_of(4)), r"poses \[b h w i e\]"),
         (lambda: tc.add_coordinates(torch.zeros(1, 2, 2, 1, 1, 5)), 'Use place="first"'),
         (lambda: tc.class_mask(torch.ones(2, 3), torch.ones(2, 3)), "or labels.bool"),

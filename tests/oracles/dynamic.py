@@ -20,9 +20,14 @@ def squash(s, kind):
     return s / norm(s) * SQUASHED_LENGTH[kind](norm(s))
 
 
-def dynamic(u, a, r=3, kind="quadratic", accumulate=True, amendment=False, bias=None, leaky=False, hard=False, start=None):
+def dynamic(
+    u, a, r=3, kind="quadratic", accumulate=True, amendment=False, bias=None, leaky=False, hard=False, start=None
+):
     m, n, _ = u.shape
-    b = [[torch.log(start[i, j]) if start is not None else torch.zeros((), dtype=u.dtype) for j in range(n)] for i in range(m)]
+    b = [
+        [torch.log(start[i, j]) if start is not None else torch.zeros((), dtype=u.dtype) for j in range(n)]
+        for i in range(m)
+    ]
     for iteration in range(r):
         c = [hardmax(b[i]) if hard else softmax(b[i], leaky) for i in range(m)]
         v = []

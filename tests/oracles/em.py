@@ -40,13 +40,13 @@ def em_official(V, a_last, sigma_bias, activation_bias, t=3, final_beta=0.01, mi
     """The released code: damped centres, log variances in the cost, biases times constants of its own."""
     m, n, d = V.shape
     log_2pi = math.log(2 * math.pi)
-    posterior = [[torch.tensor(1 / n, dtype=V.dtype) for _ in range(n)] for _ in range(m)]
+    update = [[torch.zeros((), dtype=V.dtype) for _ in range(n)] for _ in range(m)]
     centre = [torch.zeros(d, dtype=V.dtype) for _ in range(n)]
     for iteration in range(t):
-        if iteration > 0:
-            for i in range(m):
-                e = [torch.exp(update[i][j]) for j in range(n)]
-                posterior[i] = [e_j / sum(e) for e_j in e]
+        posterior = []
+        for i in range(m):
+            e = [torch.exp(update[i][j]) for j in range(n)]
+            posterior.append([e_j / sum(e) for e_j in e])
         beta = final_beta * (1 - 0.95 ** (iteration + 1))
         logit, variance = [], []
         for j in range(n):

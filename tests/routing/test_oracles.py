@@ -33,7 +33,11 @@ CASES = [
         {"bias": True, "out_capsules": PARENTS, "out_dim": DIM},
         lambda u, a, p: oracles.dynamic(u, a, bias=p["bias"]),
     ),
-    ("dynamic", {"hard": True, "accumulate": False}, lambda u, a, p: oracles.dynamic(u, a, hard=True, accumulate=False)),
+    (
+        "dynamic",
+        {"hard": True, "accumulate": False},
+        lambda u, a, p: oracles.dynamic(u, a, hard=True, accumulate=False),
+    ),
     *[
         ("dynamic", {"squash": kind}, lambda u, a, p, kind=kind: oracles.dynamic(u, a, kind=kind))
         for kind in ("half", "exponential", "tanh", "rational", "none")
@@ -75,9 +79,7 @@ CASES = [
     (
         "em",
         {"out_capsules": PARENTS, "inverse_temperature": 0.5, "inverse_temperature_decay": 0.2, "iterations": 2},
-        lambda u, a, p: oracles.em(
-            u, a, p["beta_use"].expand(PARENTS, DIM), p["beta_active"], t=2, lam=0.5, decay=0.2
-        ),
+        lambda u, a, p: oracles.em(u, a, p["beta_use"].expand(PARENTS, DIM), p["beta_active"], t=2, lam=0.5, decay=0.2),
     ),
     ("attention", {"prior": False}, lambda u, a, p: oracles.attention(u, a)),
     (
@@ -136,7 +138,9 @@ def test_every_routing_has_an_oracle():
     assert {case[0] for case in CASES} == set(tc.ROUTINGS)
 
 
-@pytest.mark.parametrize(("preset", "sigma_bias", "activation_bias"), [("official", 0.5, 0.5), ("official-class", 2.0, 1.0)])
+@pytest.mark.parametrize(
+    ("preset", "sigma_bias", "activation_bias"), [("official", 0.5, 0.5), ("official-class", 2.0, 1.0)]
+)
 def test_em_preset_equals_the_official_procedure(preset, sigma_bias, activation_bias):
     routing = tc.make_routing("em", preset=preset, out_capsules=PARENTS).double()
     votes = torch.randn(CHILDREN, PARENTS, DIM, dtype=torch.float64, requires_grad=True)

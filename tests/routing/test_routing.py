@@ -104,7 +104,9 @@ def test_zero_couplings_stay_zero_when_logits_accumulate():
 @pytest.mark.parametrize("name", tc.ROUTINGS)
 def test_all_children_masked_gives_finite_silence(name):
     votes = votes_of(2, 4, 3, 5).requires_grad_()
-    routed = tc.make_routing(name, **ANY.get(name, {}))(votes, torch.ones(2, 4), mask=torch.zeros(2, 4, dtype=torch.bool))
+    routed = tc.make_routing(name, **ANY.get(name, {}))(
+        votes, torch.ones(2, 4), mask=torch.zeros(2, 4, dtype=torch.bool)
+    )
     assert (routed.couplings == 0).all()
     assert all(part.isfinite().all() for part in routed)
     (routed.poses.sum() + routed.activations.sum()).backward()
@@ -126,7 +128,15 @@ def test_under_autocast_routing_computes_in_float32(name):
 def test_make_routing_takes_every_listed_option():
     for name in tc.ROUTINGS:
         assert tc.routing_options(name)
-    assert set(tc.routing_options("kmeans")) == {"iterations", "distance", "sharpness", "gradients", "hard", "leaky", "sampling"}
+    assert set(tc.routing_options("kmeans")) == {
+        "iterations",
+        "distance",
+        "sharpness",
+        "gradients",
+        "hard",
+        "leaky",
+        "sampling",
+    }
     assert "covariance" not in tc.routing_options("em")
     assert "gradients" not in tc.routing_options("attention")
 
@@ -142,7 +152,10 @@ def test_argument_names_are_words():
     ("call", "sentence"),
     [
         (lambda: tc.make_routing("dinamic"), "name to be one of 'dynamic', 'kmeans'.*got 'dinamic'"),
-        (lambda: tc.make_routing("dynamic", iteration=3), r"make_routing\('dynamic'\): expected options among iterations.*got iteration\. "),
+        (
+            lambda: tc.make_routing("dynamic", iteration=3),
+            r"make_routing\('dynamic'\): expected options among iterations.*got iteration\. ",
+        ),
         (lambda: tc.make_routing("dynamic", iterations=0), "dynamic: expected iterations between 1"),
         (lambda: tc.make_routing("dynamic", gradients="none"), "gradients to be one of 'all', 'last'"),
         (lambda: tc.make_routing("dynamic", sampling=1.5), "sampling between 0 and 1"),
@@ -150,7 +163,10 @@ def test_argument_names_are_words():
         (lambda: tc.make_routing("dynamic", bias=True), "expected out_capsules and out_dim for its bias"),
         (lambda: tc.make_routing("kmeans", distance="cosine"), "distance to be one of 'euclidean', 'inner'"),
         (lambda: tc.make_routing("kmeans", sharpness=0), "sharpness above 0, got 0"),
-        (lambda: tc.make_routing("entropy", entropy_weight=[1.0]), "expected iterations - 1 = 2 entropy weights, got 1"),
+        (
+            lambda: tc.make_routing("entropy", entropy_weight=[1.0]),
+            "expected iterations - 1 = 2 entropy weights, got 1",
+        ),
         (lambda: tc.make_routing("entropy", entropy_weight=-1.0), "above 0, got -1"),
         (lambda: tc.make_routing("gaussian", covariance="tied"), "covariance to be one of 'full'"),
         (lambda: tc.make_routing("gaussian", variance_floor=-1), "variance_floor between 0"),
@@ -158,11 +174,23 @@ def test_argument_names_are_words():
         (lambda: tc.make_routing("em", out_capsules=3, variant=5), "variant to be one of 1, 2, 3, 4"),
         (lambda: tc.make_routing("em", out_capsules=3, preset="keras"), "preset to be one of 'paper'"),
         (lambda: tc.make_routing("attention"), "in_capsules and out_capsules for its learned prior"),
-        (lambda: tc.make_routing("dynamic")(torch.ones(3, 4)), r"dynamic: expected floating-point votes \[\*b i j d\], got \(3, 4\)"),
+        (
+            lambda: tc.make_routing("dynamic")(torch.ones(3, 4)),
+            r"dynamic: expected floating-point votes \[\*b i j d\], got \(3, 4\)",
+        ),
         (lambda: tc.make_routing("dynamic")(torch.ones(3, 4, 5, dtype=torch.long)), "torch.int64"),
-        (lambda: tc.make_routing("dynamic")(torch.ones(3, 4, 5), torch.ones(4)), r"activations \[\*b i\] = \(3\), got \(4\)"),
-        (lambda: tc.make_routing("dynamic")(torch.ones(3, 4, 5), mask=torch.ones(3)), "a boolean mask, got torch.float32"),
-        (lambda: tc.make_routing("dynamic")(torch.ones(3, 4, 5), couplings=torch.ones(3)), r"couplings \[\*b i j\] = \(3, 4\)"),
+        (
+            lambda: tc.make_routing("dynamic")(torch.ones(3, 4, 5), torch.ones(4)),
+            r"activations \[\*b i\] = \(3\), got \(4\)",
+        ),
+        (
+            lambda: tc.make_routing("dynamic")(torch.ones(3, 4, 5), mask=torch.ones(3)),
+            "a boolean mask, got torch.float32",
+        ),
+        (
+            lambda: tc.make_routing("dynamic")(torch.ones(3, 4, 5), couplings=torch.ones(3)),
+            r"couplings \[\*b i j\] = \(3, 4\)",
+        ),
         (lambda: tc.make_routing("em", out_capsules=3)(torch.ones(3, 4, 5)), "Make the routing with out_capsules=4"),
     ],
 )
@@ -173,3 +201,8 @@ def test_wrong_arguments_get_one_sentence(call, sentence):
 
 def test_repr_names_what_is_not_plain():
     assert repr(tc.make_routing("dynamic", leaky=True)) == "Dynamic(iterations=3, leaky=True)"
+
+
+def test_em_takes_whole_numbers_for_its_betas():
+    routing = tc.make_routing("em", out_capsules=2, beta_use=1, beta_active=-10, inverse_temperature=1)
+    assert routing.beta_active.dtype == routing.inverse_temperature.dtype == torch.float32

@@ -18,7 +18,9 @@ SKLEARN_COVARIANCE = {"full": "full", "diagonal": "diag", "spherical": "spherica
 def points_and_start(seed=0):
     rng = np.random.default_rng(seed)
     centres = rng.normal(scale=2.0, size=(CLUSTERS, DIM))
-    points = np.concatenate([rng.normal(centre, rng.uniform(0.5, 1.5, DIM), (POINTS // CLUSTERS, DIM)) for centre in centres])
+    points = np.concatenate(
+        [rng.normal(centre, rng.uniform(0.5, 1.5, DIM), (POINTS // CLUSTERS, DIM)) for centre in centres]
+    )
     return points, rng.dirichlet(np.ones(CLUSTERS), POINTS)
 
 
@@ -68,8 +70,12 @@ def test_gaussian_equals_sklearn_mixture(covariance, iterations):
     np.testing.assert_allclose(routed.activations, theirs.weights_, rtol=1e-8)
     np.testing.assert_allclose(-steps[-1].objective, theirs.score(points) * POINTS, rtol=1e-8)
     # One more E-step of ours against scikit-learn's responsibilities at its final parameters.
-    longer = tc.make_routing("gaussian", iterations=iterations + 1, covariance=covariance, variance_floor=0, mass_floor=0)
-    np.testing.assert_allclose(longer(votes, couplings=couplings).couplings, theirs.predict_proba(points), rtol=1e-8, atol=1e-8)
+    longer = tc.make_routing(
+        "gaussian", iterations=iterations + 1, covariance=covariance, variance_floor=0, mass_floor=0
+    )
+    np.testing.assert_allclose(
+        longer(votes, couplings=couplings).couplings, theirs.predict_proba(points), rtol=1e-8, atol=1e-8
+    )
     clusters = routing.update(votes, routed.couplings, None, 0)
     ours = clusters.covariances.numpy()
     expected = theirs.covariances_ if covariance != "spherical" else np.repeat(theirs.covariances_[:, None], DIM, 1)
@@ -105,7 +111,9 @@ def test_gaussian_with_vanishing_variance_tends_to_hard_kmeans():
     hard = tc.make_routing("kmeans", hard=True, iterations=8)(votes, couplings=couplings)
     distances = []
     for variance in (1.0, 0.1, 0.001):
-        soft = tc.make_routing("gaussian", covariance="fixed", variance=variance, iterations=8)(votes, couplings=couplings)
+        soft = tc.make_routing("gaussian", covariance="fixed", variance=variance, iterations=8)(
+            votes, couplings=couplings
+        )
         distances.append(float((soft.poses - hard.poses).abs().max()))
     assert distances[0] > distances[1] > distances[2]
     assert distances[2] < 1e-6

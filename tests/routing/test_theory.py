@@ -58,7 +58,9 @@ def test_algorithm_1_equals_the_update_of_eq_35(children, parents, dim, scale, s
         s_hat = torch.stack([sum(c_old[i, j] * votes[i, j] for i in range(children)) for j in range(parents)])
         n = torch.stack([norm(s) for s in s_hat])
         w = n**2 / (1 + n**2)
-        logits = torch.stack([torch.stack([w[j] * (u_ij @ s_hat[j]) / n[j] for j, u_ij in enumerate(u_i)]) for u_i in votes])
+        logits = torch.stack(
+            [torch.stack([w[j] * (u_ij @ s_hat[j]) / n[j] for j, u_ij in enumerate(u_i)]) for u_i in votes]
+        )
         c = c_old * (logits - logits.amax(-1, keepdim=True)).exp()
         torch.testing.assert_close(after.routed.couplings, c / c.sum(-1, keepdim=True), rtol=1e-9, atol=1e-12)
 
@@ -122,7 +124,9 @@ def test_without_bias_a_routing_cannot_tell_votes_from_their_negatives():
 
 
 @given(**SIZES, weight=st.sampled_from([0.05, 0.5, 1.0, 5.0]), leaky=st.booleans())
-def test_objective_of_algorithm_2_never_rises_at_a_fixed_entropy_weight(children, parents, dim, scale, seed, weight, leaky):
+def test_objective_of_algorithm_2_never_rises_at_a_fixed_entropy_weight(
+    children, parents, dim, scale, seed, weight, leaky
+):
     votes = votes_of(children, parents, dim, scale, seed, leading=(3,))
     assert_never_rises(tc.make_routing("entropy", iterations=10, entropy_weight=weight, leaky=leaky).trace(votes))
 
@@ -148,7 +152,12 @@ def test_read_out_of_algorithm_2_shares_one_denominator():
 # k-means and mixtures
 
 
-@given(**SIZES, distance=st.sampled_from(["euclidean", "inner"]), hard=st.booleans(), sharpness=st.sampled_from([0.1, 1.0, 30.0]))
+@given(
+    **SIZES,
+    distance=st.sampled_from(["euclidean", "inner"]),
+    hard=st.booleans(),
+    sharpness=st.sampled_from([0.1, 1.0, 30.0]),
+)
 def test_objective_of_kmeans_never_rises(children, parents, dim, scale, seed, distance, hard, sharpness):
     votes = votes_of(children, parents, dim, scale, seed, leading=(3,))
     start = torch.rand(votes.shape[:-1], dtype=torch.float64).softmax(-1)

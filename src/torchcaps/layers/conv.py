@@ -144,7 +144,7 @@ class ConvCapsules(RoutedLayer):
         if children.mask is None:
             return mask, None
         places = seen.any(-1).flatten(1 + self.dimensions).sum(-1)
-        enough = math.prod(k - p for k, p in zip(self.kernel_size, self.padding, strict=True))
+        enough = math.prod([k - p for k, p in zip(self.kernel_size, self.padding, strict=True)])
         whole = (places >= enough).unsqueeze(-1)
         # A parent that is padding takes part in no competition: its window's children are masked in that window.
         return mask & whole, whole.expand(*whole.shape[:-1], self.votes.out_capsules)

@@ -76,7 +76,7 @@ class EM(Gaussian):
         check_choice(self.name, "preset", preset, list(EM_PRESETS))
 
         def chosen(word: str, value: float | None) -> float:
-            return EM_PRESETS[preset][word] if value is None else value
+            return float(EM_PRESETS[preset][word] if value is None else value)
 
         super().__init__(
             iterations,

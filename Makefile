@@ -1,0 +1,39 @@
+# Everything sets itself up: `make demo` and `make test` work in a fresh clone. PYTHON chooses the interpreter.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-all lint bench setup clean help
+
+help:  ## show what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 16
+
+demo: $(READY)  ## watch routing decide between a 2 and a 3: tables, and a picture in out/
+	$(BIN)/python examples/two_or_three.py --out out/two_or_three.png
+
+test: $(READY)  ## run the tests (a few minutes)
+	$(BIN)/python -m pytest -n auto -m "not slow"
+
+test-all: $(READY)  ## run the tests, those of native compilation included (much longer)
+	$(BIN)/python -m pytest -n auto
+
+lint: $(READY)  ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)  ## time the layers against a textbook version of themselves
+	$(BIN)/python benchmarks/layers.py
+
+setup: $(READY)  ## make the virtual environment (skipped when nothing changed)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "torchcaps needs Python 3.10 or newer; choose one with make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]" --constraint constraints.txt
+	@touch $@
+
+clean:  ## remove the virtual environment and everything generated
+	rm -rf $(VENV) out build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,130 @@
+"""Routings and layers equal their compiled selves, in one graph; and run under autocast."""
+
+import pytest
+import torch
+
+import torchcaps as tc
+
+ROUTING_CASES = [
+    ("dynamic", {}),
+    ("dynamic", {"gradients": "last"}),
+    ("dynamic", {"leaky": True, "amendment": True}),
+    ("dynamic", {"hard": True}),
+    ("dynamic", {"bias": True, "out_capsules": 3, "out_dim": 4}),
+    ("kmeans", {}),
+    ("kmeans", {"distance": "inner"}),
+    ("entropy", {}),
+    ("gaussian", {}),
+    ("gaussian", {"covariance": "full"}),
+    ("em", {"out_capsules": 3}),
+    ("em", {"out_capsules": 3, "preset": "official"}),
+    ("attention", {"in_capsules": 6, "out_capsules": 3}),
+    ("uniform", {}),
+]
+
+
+def grid(dim=16):
+    poses = torch.randn(2, 5, 5, 2, dim)
+    return tc.Capsules(poses, torch.rand(poses.shape[:-1]))
+
+
+def line():
+    poses = torch.randn(2, 7, 2, 4)
+    return tc.Capsules(poses, torch.rand(2, 7, 2), torch.arange(7).view(1, 7, 1).expand(2, 7, 2) < 5)
+
+
+def row():
+    return tc.Capsules(torch.randn(2, 6, 4), torch.rand(2, 6))
+
+
+LAYER_CASES = {
+    "dense": (lambda: tc.DenseCapsules(6, 3, 4, 5), row),
+    "dense-shared": (lambda: tc.DenseCapsules(None, 3, 4, 5, votes="shared", normalise=True), row),
+    "dense-factorised": (lambda: tc.DenseCapsules(6, 3, 4, 5, votes="factorised", normalise=True), row),
+    "conv": (lambda: tc.ConvCapsules(2, 3, 16, 16, 3, 2, 1, votes="matrix", routing="em"), grid),
+    "conv-window": (lambda: tc.ConvCapsules(2, 3, 16, 4, 3, competition="window"), grid),
+    "conv-1d-masked": (lambda: tc.ConvCapsules(2, 3, 4, 4, 3, dimensions=1), line),
+    "classes": (lambda: tc.ClassCapsules(2, 3, 16, 16), grid),
+    "primary": (lambda: tc.PrimaryCapsules(3, 2, 4, 3, kind="matrix"), lambda: torch.randn(2, 3, 6, 6)),
+}
+
+
+def tensors(parts):
+    return [part for part in parts if part is not None]
+
+
+def assert_equals_compiled(module, *inputs, backend="aot_eager"):
+    torch.compiler.reset()
+    compiled = torch.compile(module, fullgraph=True, backend=backend)
+    mine, other = tensors(module(*inputs)), tensors(compiled(*inputs))
+    torch.testing.assert_close(other, mine, rtol=1e-4, atol=1e-5)
+    gradients = []
+    for result in (mine, other):
+        module.zero_grad()
+        sum(part.sum() for part in result if part.requires_grad).backward()
+        gradients.append([parameter.grad.clone() for parameter in module.parameters()])
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "options"), ROUTING_CASES, ids=str)
+def test_routing_compiles_in_one_graph(name, options):
+    votes = torch.randn(2, 6, 3, 4, requires_grad=True)
+    assert_equals_compiled(tc.make_routing(name, **options), votes, torch.rand(2, 6))
+
+
+def test_every_routing_is_compiled():
+    assert {name for name, _ in ROUTING_CASES} == set(tc.ROUTINGS)
+
+
+@pytest.mark.parametrize("case", LAYER_CASES)
+def test_layer_compiles_in_one_graph(case):
+    make, inputs = LAYER_CASES[case]
+    assert_equals_compiled(make(), inputs())
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, from its compiler
+def test_dense_layer_equals_itself_compiled_to_native_code():
+    layer, children = tc.DenseCapsules(6, 3, 4, 5), row()
+    torch.compiler.reset()
+    with torch.inference_mode():
+        torch.testing.assert_close(torch.compile(layer, fullgraph=True)(children)[:2], layer(children)[:2])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch's own, from its compiler
+@pytest.mark.parametrize(("name", "options"), ROUTING_CASES, ids=str)
+def test_routing_equals_itself_compiled_to_native_code(name, options):
+    votes = torch.randn(2, 6, 3, 4, requires_grad=True)
+    assert_equals_compiled(tc.make_routing(name, **options), votes, torch.rand(2, 6), backend="inductor")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch's own, from its compiler
+@pytest.mark.parametrize("case", LAYER_CASES)
+def test_layer_equals_itself_compiled_to_native_code(case):
+    make, inputs = LAYER_CASES[case]
+    assert_equals_compiled(make(), inputs(), backend="inductor")
+
+
+@pytest.mark.parametrize("case", LAYER_CASES)
+def test_layer_runs_under_autocast(case):
+    make, inputs = LAYER_CASES[case]
+    layer, children = make(), inputs()
+    with torch.autocast("cpu", dtype=torch.float16):
+        parents = layer(children)
+    assert parents.poses.isfinite().all()
+    torch.testing.assert_close(parents.poses.float(), layer(children).poses, rtol=5e-2, atol=5e-2)
+    parents.poses.sum().backward()
+
+
+def test_inverse_temperature_can_rise_without_compiling_anew():
+    routing = tc.make_routing("em", out_capsules=3)
+    votes, activations = torch.randn(2, 6, 3, 4), torch.rand(2, 6)
+    torch.compiler.reset()
+    counter = torch._dynamo.testing.CompileCounter()
+    compiled = torch.compile(routing, fullgraph=True, backend=counter)
+    cold = compiled(votes, activations).activations
+    routing.inverse_temperature.fill_(1.0)
+    hot = compiled(votes, activations).activations
+    assert (hot - cold).abs().max() > 1e-2
+    assert counter.frame_count == 1

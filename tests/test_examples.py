@@ -1,0 +1,62 @@
+"""The examples run and show what they say."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def toy():
+    return load("two_or_three")
+
+
+@pytest.mark.parametrize(("scene", "winner"), [("a 2", 0), ("a 3", 1)])
+def test_a_whole_digit_wins_and_takes_the_shared_hook(toy, scene, winner):
+    steps = toy.watch(toy.SCENES[scene])
+    last = steps[-1].routed
+    assert last.activations[winner] > 0.99
+    assert last.activations[1 - winner] < 0.01
+    assert last.couplings[0, winner] > 0.99  # the top hook belongs to both digits; the picture decides
+    assert steps[0].routed.couplings[0].tolist() == [0.5, 0.5]
+    shares = [float(step.routed.couplings[0, winner]) for step in steps]
+    assert shares == sorted(shares)
+
+
+@pytest.mark.parametrize("whole", ["2", "3"])
+def test_no_class_wins_when_parts_are_jumbled(toy, whole):
+    """A few of many random jumbles happen to agree; nearly none may."""
+    winners = [float(toy.watch(toy.picture(whole, jumble=seed))[-1].routed.activations.max()) for seed in range(100)]
+    assert sum(winner > 0.5 for winner in winners) <= 2
+    assert max(toy.watch(toy.SCENES["a jumbled 3"])[-1].routed.activations) < 0.1
+
+
+def test_two_or_three_prints_tables_and_draws(tmp_path):
+    picture = tmp_path / "new" / "toy.png"
+    command = [sys.executable, EXAMPLES / "two_or_three.py", "--out", picture]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert text.count("iteration 3") == 3
+    assert [line for line in text.splitlines() if line.startswith("=>")] == [
+        "=> it is a 3",
+        "=> it is a 2",
+        "=> no class wins",
+    ]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_self_pooling_leaves_the_outliers():
+    run = subprocess.run([sys.executable, EXAMPLES / "self_pooling.py"], capture_output=True, text=True, check=True)
+    weights = [float(line.split()[-1]) for line in run.stdout.splitlines()[1:]]
+    assert weights == sorted(weights, reverse=True)
+    assert weights[-1] < 0.001
