@@ -54,7 +54,7 @@ def main():
     arguments = parser.parse_args()
     torch.manual_seed(0)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, float32")
-    print(f"{'':50}{'':>20}{"textbook":>26}{"torchcaps":>26}{'ratio':>8}")
+    print(f"{'':50}{'':>20}{'textbook':>26}{'torchcaps':>26}{'ratio':>8}")
     rows = []
     for case in (dense_case, conv_case):
         name, poses, layer, runs = case()

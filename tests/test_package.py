@@ -80,3 +80,13 @@ def test_version_is_the_same_everywhere():
     assert f'version = "{tc.__version__}"' in (ROOT / "pyproject.toml").read_text()
     assert f"version: {tc.__version__}" in (ROOT / "CITATION.cff").read_text()
     assert f"## {tc.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_readme_code_runs():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    names = {}
+    for block in blocks:
+        exec(block, names)
+    assert names["parents"].poses.shape == (4, 10, 16)
+    assert names["grid"].poses.shape == (1, 6, 6, 32, 16)
