@@ -162,7 +162,7 @@ class Routing(nn.Module):
     ) -> Routed:
         self._check(votes, activations, mask, couplings)
         device = votes.device.type
-        autocast = torch.is_autocast_enabled(device)
+        autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
         given = votes.dtype
         with torch.autocast(device, enabled=False) if autocast else nullcontext():
             if given in (torch.float16, torch.bfloat16):
