@@ -13,6 +13,8 @@ from torch.nn.functional import softplus
 
 from torchcaps.types import Couplings, Votes, check_choice, check_range
 
+HALVES = (torch.float16, torch.bfloat16)
+
 
 def length(vectors: Float[Tensor, "*b d"]) -> Float[Tensor, "*b"]:
     """Euclidean length over the last axis. Its gradient at the zero vector is zero, not NaN."""
@@ -69,7 +71,8 @@ def squash(vectors: Float[Tensor, "*b d"], kind: str = "quadratic") -> Float[Ten
     "half", 1-exp(-n) for "exponential" (Efficient-CapsNet), tanh(n) for "tanh", n/(1+n) for "rational", n for "none".
     """
     check_choice("squash", "kind", kind, list(SQUASHES))
-    return vectors * SQUASHES[kind].gain(length(vectors)).unsqueeze(-1)
+    wide = vectors.float() if vectors.dtype in HALVES else vectors  # a half's square is infinite from 256 on
+    return (wide * SQUASHES[kind].gain(length(wide)).unsqueeze(-1)).to(vectors.dtype)
 
 
 def squash_potential(lengths: Float[Tensor, "*b"], kind: str = "quadratic") -> Float[Tensor, "*b"]:

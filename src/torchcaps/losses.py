@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from torchcaps.types import check_choice, check_range, complaint, shape_text
+from torchcaps.types import check_choice, check_labels, check_positive, check_range, complaint, shape_text
 
 REDUCTIONS = ["paper", "official", "none"]
 
@@ -20,6 +20,8 @@ REDUCTIONS = ["paper", "official", "none"]
 def _targets(owner: str, activations: Tensor, labels: Tensor) -> Tensor:
     """One truth value for each class, [b y], from class indices [b] or several labels at once [b y]."""
     batch, classes = activations.shape
+    if not isinstance(labels, Tensor):
+        raise complaint(owner, "labels as a tensor", f"a {type(labels).__name__}", "Pass torch.tensor(labels).")
     if labels.shape == activations.shape:
         return labels.to(activations.dtype)
     if labels.shape != (batch,) or labels.is_floating_point() or labels.dtype == torch.bool:
@@ -28,10 +30,14 @@ def _targets(owner: str, activations: Tensor, labels: Tensor) -> Tensor:
         raise complaint(
             owner, expected, got, "Give one class index for each example, or one truth value for each class."
         )
+    check_labels(owner, labels, classes)
     return one_hot(labels.long(), classes).to(activations.dtype)
 
 
 def _check_activations(owner: str, activations: Tensor) -> None:
+    if not isinstance(activations, Tensor):
+        got = f"a {type(activations).__name__}"
+        raise complaint(owner, "activations [b y] as a tensor", got, "Pass capsules.activations.")
     if activations.ndim != 2:
         raise complaint(
             owner, "activations [b y]", shape_text(activations.shape), "Give one activation for each class."
@@ -64,6 +70,7 @@ def margin_loss(
     _check_activations("margin_loss", activations)
     check_choice("margin_loss", "reduction", reduction, REDUCTIONS)
     check_range("margin_loss", "positive_margin", positive_margin, negative_margin)
+    check_range("margin_loss", "down_weight", down_weight, 0)
     if noise_class:
         activations = activations[:, :-1]
     present = _targets("margin_loss", activations, labels)
@@ -107,6 +114,8 @@ def spread_margin(step: int, *, schedule: str = "linear", steps: int = 50_000) -
     - 4)), as its authors wrote in reply to questions (steps = 50,000).
     """
     check_choice("spread_margin", "schedule", schedule, ["linear", "sigmoid"])
+    check_range("spread_margin", "step", step, 0)
+    check_positive("spread_margin", "steps", steps)
     if schedule == "linear":
         return 0.2 + 0.7 * min(1.0, step / steps)
     return 0.2 + 0.79 / (1 + math.exp(-min(10.0, step / steps - 4)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -70,36 +71,54 @@ def check_choice(owner: str, name: str, value: object, choices: Sequence[object]
 
 
 def check_range(owner: str, name: str, value: float, low: float, high: float = float("inf")) -> None:
-    if not low <= value <= high:
-        raise complaint(owner, f"{name} between {low:g} and {high:g}", value, f"Choose {name} in this range.")
+    if not isinstance(value, int | float) or not low <= value <= high:
+        raise complaint(owner, f"{name} between {low:g} and {high:g}", repr(value), f"Choose {name} in this range.")
 
 
 def check_positive(owner: str, name: str, value: float) -> None:
-    if not value > 0:
-        raise complaint(owner, f"{name} above 0", value, f"Choose a positive {name}.")
+    if not isinstance(value, int | float) or not value > 0:
+        raise complaint(owner, f"{name} above 0", repr(value), f"Choose a positive {name}.")
+
+
+def check_count(owner: str, name: str, value: int, low: int = 1) -> None:
+    if not isinstance(value, int) or value < low:
+        raise complaint(
+            owner, f"{name} to be a whole number from {low} on", repr(value), f"Choose a whole number as {name}."
+        )
+
+
+def check_labels(owner: str, labels: Tensor, classes: int) -> None:
+    """Refuse class indices that name no class; only on the CPU, as elsewhere a look at values makes a device wait."""
+    if labels.device.type != "cpu" or torch.compiler.is_compiling() or labels.numel() == 0:
+        return
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= classes:
+        got = low if low < 0 else high
+        raise complaint(owner, f"class indices from 0 to {classes - 1}", got, "Number the classes from 0 on.")
 
 
 def check_capsules(owner: str, capsules: Capsules, rank: int, axes: str, in_capsules: int | None, in_dim: int) -> None:
     """Refuse `capsules` whose poses are not `axes` = (*, in_capsules, in_dim) of that rank, or whose parts disagree."""
+    if not isinstance(capsules, Capsules):
+        raise complaint(owner, "Capsules", f"a {type(capsules).__name__}", "Pass Capsules(poses, activations).")
     poses, activations, mask = capsules
-    sizes = ["*"] * (rank - 2) + ["any" if in_capsules is None else str(in_capsules), str(in_dim)]
-    expected = f"poses [{axes}] = ({', '.join(sizes)})"
-    found = shape_text(poses.shape)
     if poses.ndim != rank:
         remedy = "Call .flatten() on a grid first." if rank == 3 and poses.ndim > 3 else f"Give poses {rank} axes."
-        raise complaint(owner, expected, found, remedy)
-    if poses.shape[-1] != in_dim:
-        raise complaint(owner, expected, found, f"Set in_dim={poses.shape[-1]}.")
-    if in_capsules is not None and poses.shape[-2] != in_capsules:
-        raise complaint(owner, expected, found, f"Set in_capsules={poses.shape[-2]}.")
-    _check_beside_poses(owner, "activations", activations, poses)
-    if mask is not None:
-        _check_beside_poses(owner, "mask", mask, poses)
+    elif poses.shape[-1] != in_dim:
+        remedy = f"Set in_dim={poses.shape[-1]}."
+    elif in_capsules is not None and poses.shape[-2] != in_capsules:
+        remedy = f"Set in_capsules={poses.shape[-2]}."
+    else:
+        _check_beside_poses(owner, "activations", activations, poses)
+        if mask is not None:
+            _check_beside_poses(owner, "mask", mask, poses)
+        return
+    sizes = ["*"] * (rank - 2) + ["any" if in_capsules is None else str(in_capsules), str(in_dim)]
+    raise complaint(owner, f"poses [{axes}] = ({', '.join(sizes)})", shape_text(poses.shape), remedy)
 
 
-def _check_beside_poses(owner: str, name: str, tensor: Tensor, poses: Tensor) -> None:
-    if tensor.shape != poses.shape[:-1]:
+def _check_beside_poses(owner: str, name: str, tensor: Tensor | None, poses: Tensor) -> None:
+    if tensor is None or tensor.shape != poses.shape[:-1]:
         expected = f"{name} {shape_text(poses.shape[:-1])}, one for each pose"
-        raise complaint(
-            owner, expected, shape_text(tensor.shape), f"Give {name} the shape of the poses less the last axis."
-        )
+        got = "None" if tensor is None else shape_text(tensor.shape)
+        raise complaint(owner, expected, got, f"Give {name} the shape of the poses less the last axis.")

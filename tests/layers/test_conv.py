@@ -34,6 +34,7 @@ def test_conv_capsules_equal_plain_loops(grid, kernel, stride, padding, routing,
     layer = tc.ConvCapsules(
         types, parent_types, dim, dim, kernel, stride, padding,
         dimensions=len(grid), votes="matrix", routing=routing, competition=competition, std=0.7,
+        **({"beta_use": 0} if routing == "em" else {}),
     ).double()  # fmt: skip
     children = children_on(*grid, types=types, dim=dim)
     children.poses.requires_grad_()
@@ -164,7 +165,7 @@ def test_every_vote_transform_meets_every_routing(votes, routing):
     [
         (lambda: tc.ConvCapsules(2, 3, 4, 4, (3,)), r"kernel_size with 2 numbers, got \(3,\)"),
         (lambda: tc.ConvCapsules(2, 3, 4, 4, 3, padding=3), "padding below kernel_size"),
-        (lambda: tc.ConvCapsules(2, 3, 4, 4, 0), "kernel_size between 1"),
+        (lambda: tc.ConvCapsules(2, 3, 4, 4, 0), "kernel_size to be a whole number from 1"),
         (lambda: tc.ConvCapsules(2, 3, 4, 4, 3, competition="type"), "competition to be one of 'grid', 'window'"),
         (lambda: tc.ConvCapsules(2, 3, 4, 4, 3, dimensions=3), "dimensions to be one of 1, 2"),
         (

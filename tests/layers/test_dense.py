@@ -163,13 +163,16 @@ def test_batch_of_one_equals_its_part_of_a_batch():
             "votes to be one of 'full', 'shared', 'factorised', 'matrix'",
         ),
         (lambda: tc.DenseCapsules(6, 3, 4, 5, routing="rba"), "DenseCapsules: expected routing to be one of"),
-        (lambda: tc.DenseCapsules(6, 3, 4, 5, iteration=2), "expected options among"),
-        (lambda: tc.DenseCapsules(None, 3, 4, 5), 'in_capsules=None. Set in_capsules, or use votes="shared"'),
+        (lambda: tc.DenseCapsules(6, 3, 4, 5, iteration=2), "DenseCapsules: expected votes, routing.*got iteration"),
+        (
+            lambda: tc.DenseCapsules(None, 3, 4, 5),
+            'FullVotes: expected in_capsules, got None. Set in_capsules, or use votes="shared"',
+        ),
         (lambda: tc.DenseCapsules(6, 3, 4, 5, votes="matrix"), "in_dim = out_dim = a square number"),
-        (lambda: tc.DenseCapsules(6, 0, 4, 5), "out_capsules above 0"),
+        (lambda: tc.DenseCapsules(6, 0, 4, 5), "out_capsules to be a whole number from 1 on, got 0"),
         (
             lambda: tc.DenseCapsules(6, 3, 4, 5, routing=tc.make_routing("em", out_capsules=4)),
-            "expected a routing with out_capsules=3, got out_capsules=4",
+            "expected routing with out_capsules=3, got out_capsules=4",
         ),
         (
             lambda: tc.DenseCapsules(6, 3, 4, 5, routing=tc.make_routing("dynamic"), iterations=2),

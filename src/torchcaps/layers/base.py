@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
+import math
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from torchcaps.layers.votes import VoteTransform
-from torchcaps.routing import ROUTINGS, Routing, make_routing
-from torchcaps.routing.base import OverParents, over_own_parents
+from torchcaps.layers.votes import VoteTransform, make_votes
+from torchcaps.routing import ROUTINGS, Routing, make_routing, routing_options
+from torchcaps.routing.competition import OverParents, over_own_parents
 from torchcaps.types import Capsules, Routed, Step, check_choice, complaint
 
 
@@ -24,10 +24,54 @@ class Gathered(NamedTuple):
 
 
 class RoutedLayer(nn.Module):
-    """A layer that votes and routes. A kind of layer says how children are gathered and how couplings are laid out."""
+    """A layer that votes and routes. A kind of layer says how children are gathered and how couplings are laid out.
 
-    votes: VoteTransform
-    routing: Routing
+    votes: "full", "shared" (in_capsules may be None: any number of children), "factorised" or "matrix", or a
+    `VoteTransform`. routing: a name, with its options as further arguments, or a `Routing`. vote_bias adds a learned
+    bias to every vote; normalise divides each vote matrix by its Frobenius norm. std is the standard deviation of the
+    starting weights; left out, it is such that children of length one under uniform couplings sum to a length of
+    about one: squash is not saturated, and learning starts at the first step. For this a layer must know about how
+    many children a parent sees (expected_children, else in_capsules, else 256) and how many parents share a child
+    (rivals).
+    """
+
+    def __init__(
+        self,
+        in_capsules: int | None,
+        out_capsules: int,
+        in_dim: int,
+        out_dim: int,
+        *,
+        votes: str | VoteTransform,
+        routing: str | Routing,
+        vote_bias: bool = False,
+        normalise: bool = False,
+        std: float | None = None,
+        expected_children: int | None = None,
+        rivals: int | None = None,
+        any_grid: bool = False,
+        **routing_options: Any,
+    ) -> None:
+        super().__init__()
+        owner = type(self).__name__
+        sizes = {"in_capsules": in_capsules, "out_capsules": out_capsules, "in_dim": in_dim, "out_dim": out_dim}
+        if isinstance(votes, VoteTransform):
+            _check_sizes(owner, "votes", votes, sizes)
+            self.votes = votes
+        else:
+            if std is None:
+                children = expected_children or in_capsules or 256
+                std = (rivals or out_capsules) / math.sqrt(max(1, children * out_dim))
+            self.votes = make_votes(
+                votes, in_capsules, out_capsules, in_dim, out_dim, bias=vote_bias, normalise=normalise, std=std
+            )
+        known = {
+            "in_capsules": None if any_grid else in_capsules,  # on any grid, nothing is learned for single children
+            "out_capsules": out_capsules,
+            "out_dim": out_dim,
+            "vote_std": 1.0 if normalise else self.votes.std * self.votes.fan_in() ** 0.5,
+        }
+        self.routing = _routing_for(owner, routing, routing_options, known)
 
     def gather(self, children: Capsules) -> Gathered:
         raise NotImplementedError
@@ -51,10 +95,11 @@ class RoutedLayer(nn.Module):
         flat = None if couplings is None else self._flat(couplings)
         return self._laid_out(self._call(self.gather(children), flat))
 
-    def trace(self, children: Capsules) -> list[Step]:
+    def trace(self, children: Capsules, couplings: Tensor | None = None) -> list[Step]:
         """The routing's `Routed` and objective after every iteration."""
         votes, activations, mask, over_parents, _ = self.gather(children)
-        steps = self.routing.trace(votes, activations, mask=mask, over_parents=over_parents)
+        flat = None if couplings is None else self._flat(couplings)
+        steps = self.routing.trace(votes, activations, mask=mask, couplings=flat, over_parents=over_parents)
         return [Step(self._laid_out(step.routed), step.objective) for step in steps]
 
     def _call(self, gathered: Gathered, couplings: Tensor | None) -> Routed:
@@ -63,19 +108,33 @@ class RoutedLayer(nn.Module):
         return routed
 
 
-def routing_for(owner: str, routing: str | Routing, options: dict[str, Any], **sizes: int | None) -> Routing:
-    """The layer's routing: a `Routing` as it is, or one by name, its options and the sizes that it asks for."""
+def _routing_for(owner: str, routing: str | Routing, options: dict[str, Any], known: dict[str, Any]) -> Routing:
+    """The layer's routing: a `Routing` as it is, or one by name, with its options and what the layer knows of them."""
     if isinstance(routing, Routing):
         if options:
             got = f"a Routing and {', '.join(options)}"
             raise complaint(owner, "a Routing, or a name with options", got, "Give the options to make_routing.")
-        for word, size in sizes.items():
-            wanted = getattr(routing, word)
-            if wanted is not None and wanted != size:
-                raise complaint(
-                    owner, f"a routing with {word}={size}", f"{word}={wanted}", f"Make it with {word}={size}."
-                )
+        _check_sizes(
+            owner, "routing", routing, {word: known[word] for word in ("in_capsules", "out_capsules", "out_dim")}
+        )
         return routing
+    if isinstance(routing, type):
+        raise complaint(
+            owner, "a routing's name or a Routing", f"the class {routing.__name__}", f"Pass {routing.__name__}()."
+        )
     check_choice(owner, "routing", routing, list(ROUTINGS))
-    parameters = inspect.signature(ROUTINGS[routing].__init__).parameters
-    return make_routing(routing, **{word: size for word, size in sizes.items() if word in parameters}, **options)
+    accepted = routing_options(routing)
+    unknown = ", ".join(option for option in options if option not in accepted)
+    if unknown:
+        own = "votes, routing, vote_bias, normalise, std, expected_children"
+        expected = f"{own}, or an option of {routing!r} ({', '.join(accepted)})"
+        raise complaint(owner, expected, unknown, "Drop or rename it.")
+    return make_routing(routing, **{word: value for word, value in known.items() if word in accepted}, **options)
+
+
+def _check_sizes(owner: str, what: str, part: nn.Module, sizes: dict[str, int | None]) -> None:
+    """Refuse a ready-made part whose fixed sizes are not the layer's."""
+    for word, size in sizes.items():
+        wanted = getattr(part, word)
+        if size is not None and wanted is not None and wanted != size:
+            raise complaint(owner, f"{what} with {word}={size}", f"{word}={wanted}", f"Make it with {word}={size}.")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchcaps.layers.base import Gathered, RoutedLayer, routing_for
-from torchcaps.layers.votes import COORDINATE_PLACES, add_coordinates, make_votes
+from torchcaps.layers.base import Gathered, RoutedLayer
+from torchcaps.layers.votes import VoteTransform, add_coordinates, check_coordinates
 from torchcaps.routing import Routing
 from torchcaps.types import Capsules, check_capsules, check_choice
 
@@ -18,7 +18,7 @@ class ClassCapsules(RoutedLayer):
 
     in_capsules counts the types of children at one position. coordinates: "column" (the paper), "first" (the official
     code; vectors) or None; coordinate_scale is the width of the grid in these coordinates. Further arguments are
-    those of `DenseCapsules`.
+    those of `DenseCapsules`; expected_children is 16 positions' worth unless given, as in the paper.
     """
 
     def __init__(
@@ -28,29 +28,22 @@ class ClassCapsules(RoutedLayer):
         in_dim: int,
         out_dim: int,
         *,
-        votes: str = "matrix",
+        votes: str | VoteTransform = "matrix",
         routing: str | Routing = "em",
         coordinates: str | None = "column",
         coordinate_scale: float = 1.0,
         dimensions: int = 2,
-        vote_bias: bool = False,
-        normalise: bool = False,
-        std: float | None = None,
-        **routing_options: Any,
+        **options: Any,
     ) -> None:
-        super().__init__()
         check_choice("ClassCapsules", "dimensions", dimensions, [1, 2])
-        check_choice("ClassCapsules", "coordinates", coordinates, [*COORDINATE_PLACES, None])
+        if coordinates is not None:
+            check_coordinates("ClassCapsules", coordinates, out_dim, dimensions)
+        sizes = (in_capsules, out_capsules, in_dim, out_dim)
+        options.setdefault("expected_children", 16 * in_capsules)
+        super().__init__(*sizes, votes=votes, routing=routing, any_grid=True, **options)
         self.dimensions = dimensions
         self.coordinates = coordinates
         self.coordinate_scale = coordinate_scale
-        self.votes = make_votes(
-            votes, in_capsules, out_capsules, in_dim, out_dim, bias=vote_bias, normalise=normalise, std=std
-        )
-        # The number of positions is free, so a routing that learns something for every child finds no size here.
-        self.routing = routing_for(
-            "ClassCapsules", routing, routing_options, in_capsules=None, out_capsules=out_capsules, out_dim=out_dim
-        )
 
     def gather(self, children: Capsules) -> Gathered:
         axes = "b h w i e" if self.dimensions == 2 else "b t i e"

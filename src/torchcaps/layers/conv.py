@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from torchcaps.layers.base import Gathered, RoutedLayer, routing_for
-from torchcaps.layers.votes import make_votes
+from torchcaps.layers.base import Gathered, RoutedLayer
+from torchcaps.layers.votes import VoteTransform
 from torchcaps.routing import Routing
-from torchcaps.routing.base import Reduce, over_own_parents
-from torchcaps.types import Capsules, Routed, check_capsules, check_choice, check_range, complaint
+from torchcaps.routing.competition import Reduce, over_own_parents
+from torchcaps.types import Capsules, Routed, check_capsules, check_choice, check_count, complaint
 
 Sizes = tuple[int, ...]
 
@@ -41,6 +41,19 @@ class Windows:
         for axis in range(axes):
             values = values.unfold(1 + axis, self.kernel[axis], self.stride[axis])
         return values.movedim(tuple(range(-axes, 0)), tuple(range(1 + axes, 1 + 2 * axes)))
+
+    def inside(self, real: Tensor) -> Tensor:
+        """The windows [b h' w'] that would be there if the grid ended with its last real position [b h w]."""
+        axes = len(self.grid)
+        result = real.new_ones(())
+        for axis in range(axes):
+            others = [1 + other for other in range(axes) if other != axis]
+            along = real.any(others[0]) if others else real  # [b h]
+            extent = (along * torch.arange(1, self.grid[axis] + 1, device=real.device)).amax(-1, keepdim=True)
+            starts = torch.arange(self.out[axis], device=real.device) * self.stride[axis]
+            fits = starts + self.kernel[axis] <= extent + 2 * self.padding[axis]  # [b h']
+            result = result & fits.view(-1, *(self.out[axis] if other == axis else 1 for other in range(axes)))
+        return result
 
     def over_all_parents(self, values: Tensor, reduce: Reduce) -> Tensor:
         """Reduce [b h' w' (k k i) j] over all parents, of any position and type, that see the same child.
@@ -75,8 +88,8 @@ class ConvCapsules(RoutedLayer):
     in_capsules and out_capsules count the types at one position. competition: "grid" (a child is shared among all
     parents that see it) or "window" (each window routes for itself). The couplings are [b h' w' k i j], k running over
     the kernel row by row. Children that no window sees are left out; those outside the grid (padding) are masked.
-    Where children carry a mask, parents do too: a parent is real if its window holds as many real positions as a
-    window at the padded border of an unmasked grid, so the length of the padding never changes a result.
+    Where children carry a mask, parents do too: a parent is real if its window holds a real child and would be there
+    on a grid that ends with the last real position, so the length of the padding never changes a result.
     Further arguments are those of `DenseCapsules`.
     """
 
@@ -92,32 +105,28 @@ class ConvCapsules(RoutedLayer):
         *,
         dimensions: int = 2,
         competition: str = "grid",
-        votes: str = "full",
+        votes: str | VoteTransform = "full",
         routing: str | Routing = "dynamic",
-        vote_bias: bool = False,
-        normalise: bool = False,
-        std: float | None = None,
-        **routing_options: Any,
+        **options: Any,
     ) -> None:
-        super().__init__()
         check_choice("ConvCapsules", "dimensions", dimensions, [1, 2])
         check_choice("ConvCapsules", "competition", competition, ["grid", "window"])
-        self.kernel_size = _per_axis("kernel_size", kernel_size, dimensions, 1)
-        self.stride = _per_axis("stride", stride, dimensions, 1)
+        kernel = _per_axis("kernel_size", kernel_size, dimensions, 1)
+        strides = _per_axis("stride", stride, dimensions, 1)
+        check_count("ConvCapsules", "in_capsules", in_capsules)
+        views = [-(-k // s) for k, s in zip(kernel, strides, strict=True)] if competition == "grid" else []
+        sizes = (math.prod(kernel) * in_capsules, out_capsules, in_dim, out_dim)
+        options.setdefault("rivals", math.prod(views) * out_capsules)
+        super().__init__(*sizes, votes=votes, routing=routing, **options)
+        self.kernel_size = kernel
+        self.stride = strides
         self.padding = _per_axis("padding", padding, dimensions, 0)
-        if any(p >= k for p, k in zip(self.padding, self.kernel_size, strict=True)):
-            got = f"padding={self.padding} for kernel_size={self.kernel_size}"
+        if any(p >= k for p, k in zip(self.padding, kernel, strict=True)):
+            got = f"padding={self.padding} for kernel_size={kernel}"
             raise complaint("ConvCapsules", "padding below kernel_size", got, "Use less padding.")
         self.dimensions = dimensions
         self.competition = competition
         self.in_capsules = in_capsules
-        children = math.prod(self.kernel_size) * in_capsules
-        self.votes = make_votes(
-            votes, children, out_capsules, in_dim, out_dim, bias=vote_bias, normalise=normalise, std=std
-        )
-        self.routing = routing_for(
-            "ConvCapsules", routing, routing_options, in_capsules=children, out_capsules=out_capsules, out_dim=out_dim
-        )
 
     def gather(self, children: Capsules) -> Gathered:
         axes = "b h w i e" if self.dimensions == 2 else "b t i e"
@@ -143,11 +152,9 @@ class ConvCapsules(RoutedLayer):
         mask = seen.flatten(1 + self.dimensions)
         if children.mask is None:
             return mask, None
-        places = seen.any(-1).flatten(1 + self.dimensions).sum(-1)
-        enough = math.prod([k - p for k, p in zip(self.kernel_size, self.padding, strict=True)])
-        whole = (places >= enough).unsqueeze(-1)
+        inside = windows.inside(real.any(-1)) & mask.any(-1)
         # A parent that is padding takes part in no competition: its window's children are masked in that window.
-        return mask & whole, whole.expand(*whole.shape[:-1], self.votes.out_capsules)
+        return mask & inside.unsqueeze(-1), inside.unsqueeze(-1).expand(*inside.shape, self.votes.out_capsules)
 
     def _laid_out(self, routed: Routed) -> Routed:
         return routed._replace(couplings=routed.couplings.unflatten(-2, (-1, self.in_capsules)))
@@ -157,11 +164,11 @@ class ConvCapsules(RoutedLayer):
 
 
 def _per_axis(name: str, value: int | Sizes, dimensions: int, low: int) -> Sizes:
-    sizes = (value,) * dimensions if isinstance(value, int) else tuple(value)
+    sizes = tuple(value) if isinstance(value, tuple | list) else (value,) * dimensions
     if len(sizes) != dimensions:
         raise complaint(
             "ConvCapsules", f"{name} with {dimensions} numbers", sizes, "Give a number, or one for each axis."
         )
     for size in sizes:
-        check_range("ConvCapsules", name, size, low)
+        check_count("ConvCapsules", name, size, low)
     return sizes

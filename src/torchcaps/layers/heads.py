@@ -9,33 +9,32 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from torchcaps.types import Capsules, check_capsules, check_range, complaint, shape_text
+from torchcaps.types import Capsules, check_capsules, check_labels, check_range, complaint, shape_text
 
 
 def class_mask(activations: Float[Tensor, "b y"], labels: Tensor | None = None, *, top: int | None = None) -> Tensor:
     """Ones for the capsules that stay, zeros for the others.
 
-    By label: whole numbers [b] give [b y]; several of them, [b n], give [b n y], one mask for each; booleans [b y]
-    keep several capsules together. By prediction (no labels): the most active capsule [b y], or with `top` the most
-    active ones, one mask for each, [b top y].
+    By label: class indices [b] give [b y]; several of them, [b n] with n other than y, give [b n y], one mask for each;
+    truth values [b y] keep several capsules together. By prediction (no labels): the most active capsule [b y], or with
+    `top` the most active ones, one mask for each, [b top y].
     """
-    classes = activations.shape[-1]
+    batch, classes = activations.shape
     if labels is None:
         if top is None:
             return one_hot(activations.argmax(-1), classes).to(activations.dtype)
         check_range("class_mask", "top", top, 1, classes)
         return one_hot(activations.topk(top, dim=-1).indices, classes).to(activations.dtype)
-    if labels.dtype == torch.bool:
-        if labels.shape != activations.shape:
-            expected = f"boolean labels [b y] = {shape_text(activations.shape)}"
-            raise complaint("class_mask", expected, shape_text(labels.shape), "Give one truth value for each class.")
+    if top is not None:
+        raise complaint("class_mask", "labels or top", "both", "Drop one of them.")
+    if labels.shape == activations.shape:
         return labels.to(activations.dtype)
-    if labels.is_floating_point() or labels.ndim not in (1, 2) or labels.shape[0] != activations.shape[0]:
-        expected = f"whole-number labels [b] or [b n] with b={activations.shape[0]}, or booleans [b y]"
+    whole = not labels.is_floating_point() and labels.dtype != torch.bool
+    if not whole or labels.ndim not in (1, 2) or labels.shape[0] != batch:
+        expected = f"class indices [b] or [b n] with b={batch}, or truth values [b y] = {shape_text(activations.shape)}"
         got = f"{shape_text(labels.shape)} of {labels.dtype}"
-        raise complaint(
-            "class_mask", expected, got, "Give class indices, or labels.bool() for several classes at once."
-        )
+        raise complaint("class_mask", expected, got, "Give class indices, or one truth value for each class.")
+    check_labels("class_mask", labels, classes)
     return one_hot(labels.long(), classes).to(activations.dtype)
 
 
@@ -50,11 +49,10 @@ class Decoder(nn.Module):
         super().__init__()
         self.classes = classes
         self.dim = dim
+        if not isinstance(image_shape, tuple | list) or len(image_shape) != 3:
+            owner = type(self).__name__
+            raise complaint(owner, "image_shape (channels, height, width)", image_shape, "Give three numbers.")
         self.image_shape = tuple(image_shape)
-        if len(self.image_shape) != 3:
-            raise complaint(
-                type(self).__name__, "image_shape (channels, height, width)", image_shape, "Give three numbers."
-            )
 
     def forward(self, capsules: Capsules, labels: Tensor | None = None, *, top: int | None = None) -> Tensor:
         check_capsules(type(self).__name__, capsules, 3, "b y d", self.classes, self.dim)

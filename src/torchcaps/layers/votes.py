@@ -7,23 +7,24 @@ matrix product P_i W_ij: Hinton 2018; votes divided by the Frobenius norm of the
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcaps.functional import safe_divide
-from torchcaps.types import Votes, check_choice, check_positive, complaint
+from torchcaps.types import Votes, check_choice, check_count, check_positive, complaint
 
 
 class VoteTransform(nn.Module):
     """The base: sizes, an optional bias, and an optional division by the Frobenius norm of each matrix.
 
-    std is the standard deviation of the starting weights. The default keeps the scale of the pose's components
-    (1 / sqrt(in_dim)), and where the number of children is known it is at most out_capsules / sqrt(in_capsules *
-    out_dim): then the sum of votes from children of length one under uniform couplings has a length of about one,
-    squash is not saturated, and learning starts at the first step.
+    std is the standard deviation of the starting weights, at most the default 1 / sqrt(numbers that enter a vote),
+    which keeps the scale of the pose's components.
     """
+
+    shared_bias = False  # one bias for each parent, or for each pair of child and parent?
 
     def __init__(
         self,
@@ -34,135 +35,128 @@ class VoteTransform(nn.Module):
         *,
         bias: bool = False,
         normalise: bool = False,
-        std: float | None = None,
+        std: float = float("inf"),
     ) -> None:
         super().__init__()
-        for name, size in (
-            ("in_capsules", in_capsules),
-            ("out_capsules", out_capsules),
-            ("in_dim", in_dim),
-            ("out_dim", out_dim),
-        ):
-            if size is not None:
-                check_positive(type(self).__name__, name, size)
+        owner = type(self).__name__
+        for name, size in (("out_capsules", out_capsules), ("in_dim", in_dim), ("out_dim", out_dim)):
+            check_count(owner, name, size)
+        if in_capsules is not None:
+            check_count(owner, "in_capsules", in_capsules)
+        check_positive(owner, "std", std)
         self.in_capsules = in_capsules
         self.out_capsules = out_capsules
         self.in_dim = in_dim
         self.out_dim = out_dim
         self.normalise = normalise
-        self.std = self._default_std() if std is None else std
-        each = () if in_capsules is None or not self._one_bias_per_child else (in_capsules,)
+        self.std = min(self.fan_in() ** -0.5, std)
+        each = () if in_capsules is None or self.shared_bias else (in_capsules,)
         self.bias = nn.Parameter(torch.zeros(*each, out_capsules, out_dim)) if bias else None
+        self.build()
 
-    _one_bias_per_child = True
-
-    def _fan_in(self) -> int:
+    def fan_in(self) -> int:
+        """How many numbers of a pose enter one number of a vote."""
         return self.in_dim
 
-    def _default_std(self) -> float:
-        keep_scale = self._fan_in() ** -0.5
-        if self.in_capsules is None:
-            return keep_scale
-        return min(keep_scale, self.out_capsules / math.sqrt(self.in_capsules * self.out_dim))
+    def build(self) -> None:
+        """Make the weights."""
+        raise NotImplementedError
 
-    def _known_children(self, name: str) -> int:
-        if self.in_capsules is None:
-            raise complaint(
-                name, "the number of children", "in_capsules=None", 'Set in_capsules, or use votes="shared".'
-            )
-        return self.in_capsules
-
-    def _weight(self, *shape: int, std: float | None = None) -> nn.Parameter:
-        return nn.Parameter(torch.randn(shape) * (self.std if std is None else std))
-
-    def _scaled(self, weight: Tensor) -> Tensor:
-        """The weight with each trailing matrix divided by its Frobenius norm, if so asked."""
-        return safe_divide(weight, torch.linalg.matrix_norm(weight, keepdim=True)) if self.normalise else weight
+    def transform(self, poses: Tensor) -> Tensor:
+        """Votes without bias, [*b i j d]."""
+        raise NotImplementedError
 
     def forward(self, poses: Float[Tensor, "*b i e"]) -> Votes:
         votes = self.transform(poses)
         return votes if self.bias is None else votes + self.bias
 
-    def transform(self, poses: Tensor) -> Tensor:
-        raise NotImplementedError
+    def known_children(self) -> int:
+        """The number of children, which all transforms but the shared one must know."""
+        if self.in_capsules is None:
+            owner = type(self).__name__
+            raise complaint(owner, "in_capsules", "None", 'Set in_capsules, or use votes="shared".')
+        return self.in_capsules
+
+    def weights(self, *shape: int, std: float | None = None) -> nn.Parameter:
+        return nn.Parameter(torch.randn(shape) * (self.std if std is None else std))
+
+    def scaled(self, weight: Tensor) -> Tensor:
+        """The weight with each trailing matrix divided by its Frobenius norm, if so asked."""
+        return _by_norm(weight) if self.normalise else weight
 
     def extra_repr(self) -> str:
         sizes = (self.in_capsules, self.in_dim, self.out_capsules, self.out_dim)
         return "{} x {} -> {} x {}".format(*("any" if size is None else size for size in sizes))
 
 
+def _by_norm(weight: Tensor) -> Tensor:
+    return safe_divide(weight, torch.linalg.matrix_norm(weight, keepdim=True))
+
+
 class FullVotes(VoteTransform):
     """u_j|i = W_ij u_i: a matrix for every pair."""
 
-    def __init__(
-        self, in_capsules: int | None, out_capsules: int, in_dim: int, out_dim: int, **options: object
-    ) -> None:
-        super().__init__(in_capsules, out_capsules, in_dim, out_dim, **options)  # type: ignore[arg-type]
-        self.weight = self._weight(self._known_children("FullVotes"), out_capsules, in_dim, out_dim)
+    def build(self) -> None:
+        self.weight = self.weights(self.known_children(), self.out_capsules, self.in_dim, self.out_dim)
 
     def transform(self, poses: Tensor) -> Tensor:
-        return torch.einsum("...ie,ijed->...ijd", poses, self._scaled(self.weight))
+        return torch.einsum("...ie,ijed->...ijd", poses, self.scaled(self.weight))
 
 
 class SharedVotes(VoteTransform):
     """u_j|i = W_j u_i: a matrix for every parent, so any number of children will do."""
 
-    _one_bias_per_child = False
+    shared_bias = True
 
-    def __init__(
-        self, in_capsules: int | None, out_capsules: int, in_dim: int, out_dim: int, **options: object
-    ) -> None:
-        super().__init__(in_capsules, out_capsules, in_dim, out_dim, **options)  # type: ignore[arg-type]
-        self.weight = self._weight(out_capsules, in_dim, out_dim)
+    def build(self) -> None:
+        self.weight = self.weights(self.out_capsules, self.in_dim, self.out_dim)
 
     def transform(self, poses: Tensor) -> Tensor:
-        return torch.einsum("...ie,jed->...ijd", poses, self._scaled(self.weight))
+        return torch.einsum("...ie,jed->...ijd", poses, self.scaled(self.weight))
 
 
 class FactorisedVotes(VoteTransform):
     """u_j|i = W_j W~_i u_i: a matrix for every child and one for every parent."""
 
-    _one_bias_per_child = False
+    shared_bias = True
 
-    def __init__(
-        self, in_capsules: int | None, out_capsules: int, in_dim: int, out_dim: int, **options: object
-    ) -> None:
-        super().__init__(in_capsules, out_capsules, in_dim, out_dim, **options)  # type: ignore[arg-type]
-        children = self._known_children("FactorisedVotes")
-        self.child_weight = self._weight(children, in_dim, out_dim, std=in_dim**-0.5)
-        self.parent_weight = self._weight(out_capsules, out_dim, out_dim, std=self.std * (in_dim / out_dim) ** 0.5)
+    def build(self) -> None:
+        self.child_weight = self.weights(self.known_children(), self.in_dim, self.out_dim, std=self.in_dim**-0.5)
+        parent_std = self.std * (self.in_dim / self.out_dim) ** 0.5
+        self.parent_weight = self.weights(self.out_capsules, self.out_dim, self.out_dim, std=parent_std)
 
     def transform(self, poses: Tensor) -> Tensor:
-        inner = torch.einsum("...ie,ied->...id", poses, self.child_weight)
-        votes = torch.einsum("...id,jdf->...ijf", inner, self.parent_weight)
-        return safe_divide(votes, self._norms().unsqueeze(-1)) if self.normalise else votes
+        child, parent = self.scaled(self.child_weight), self.scaled(self.parent_weight)
+        inner = torch.einsum("...ie,ied->...id", poses, child)
+        votes = torch.einsum("...id,jdf->...ijf", inner, parent)
+        return safe_divide(votes, self._product_norms(child, parent)) if self.normalise else votes
 
-    def _norms(self) -> Tensor:
-        """|W_j W~_i|_F for every pair, from the two small Gram matrices, without the products themselves."""
-        child = torch.einsum("ied,ieg->idg", self.child_weight, self.child_weight)
-        parent = torch.einsum("jdf,jgf->jdg", self.parent_weight, self.parent_weight)
-        return torch.einsum("idg,jdg->ij", child, parent).clamp(min=0).sqrt()
+    @staticmethod
+    def _product_norms(child: Tensor, parent: Tensor) -> Tensor:
+        """|W_j W~_i|_F for every pair, [i j 1], from the two small Gram matrices, without the products themselves."""
+        child_gram = torch.einsum("ied,ieg->idg", child, child)
+        parent_gram = torch.einsum("jdf,jgf->jdg", parent, parent)
+        squared = torch.einsum("idg,jdg->ij", child_gram, parent_gram)
+        positive = squared > 0
+        return torch.where(positive, squared, 1.0).sqrt().masked_fill(~positive, 0).unsqueeze(-1)
 
 
 class MatrixVotes(VoteTransform):
     """V_ij = P_i W_ij: poses are square matrices, row-major, and multiply from the left."""
 
-    def __init__(
-        self, in_capsules: int | None, out_capsules: int, in_dim: int, out_dim: int, **options: object
-    ) -> None:
-        self.side = math.isqrt(in_dim)
-        if in_dim != out_dim or self.side**2 != in_dim:
-            got = f"in_dim={in_dim} and out_dim={out_dim}"
-            raise complaint("MatrixVotes", "in_dim = out_dim = a square number", got, "Use 16 for 4x4 matrices.")
-        super().__init__(in_capsules, out_capsules, in_dim, out_dim, **options)  # type: ignore[arg-type]
-        self.weight = self._weight(self._known_children("MatrixVotes"), out_capsules, self.side, self.side)
-
-    def _fan_in(self) -> int:
+    def fan_in(self) -> int:
         return math.isqrt(self.in_dim)
+
+    def build(self) -> None:
+        self.side = math.isqrt(self.in_dim)
+        if self.in_dim != self.out_dim or self.side**2 != self.in_dim:
+            got = f"in_dim={self.in_dim} and out_dim={self.out_dim}"
+            raise complaint("MatrixVotes", "in_dim = out_dim = a square number", got, "Use 16 for 4x4 matrices.")
+        self.weight = self.weights(self.known_children(), self.out_capsules, self.side, self.side)
 
     def transform(self, poses: Tensor) -> Tensor:
         matrices = poses.unflatten(-1, (self.side, self.side))
-        return torch.einsum("...ipq,ijqr->...ijpr", matrices, self._scaled(self.weight)).flatten(-2)
+        return torch.einsum("...ipq,ijqr->...ijpr", matrices, self.scaled(self.weight)).flatten(-2)
 
 
 VOTES: dict[str, type[VoteTransform]] = {
@@ -174,14 +168,25 @@ VOTES: dict[str, type[VoteTransform]] = {
 
 
 def make_votes(
-    name: str, in_capsules: int | None, out_capsules: int, in_dim: int, out_dim: int, **options: object
+    name: str, in_capsules: int | None, out_capsules: int, in_dim: int, out_dim: int, **options: Any
 ) -> VoteTransform:
     """A vote transform by name; `VOTES` lists the names."""
     check_choice("make_votes", "votes", name, list(VOTES))
-    return VOTES[name](in_capsules, out_capsules, in_dim, out_dim, **options)  # type: ignore[arg-type]
+    return VOTES[name](in_capsules, out_capsules, in_dim, out_dim, **options)
 
 
 COORDINATE_PLACES = ("column", "first")
+
+
+def check_coordinates(owner: str, place: str, dim: int, axes: int) -> None:
+    """Refuse a place that poses of `dim` numbers do not have."""
+    check_choice(owner, "coordinates", place, COORDINATE_PLACES)
+    side = math.isqrt(dim)
+    if place == "column" and (side**2 != dim or side < axes):
+        expected = f"square pose matrices with at least {axes} rows for coordinates"
+        raise complaint(owner, expected, f"poses of {dim} numbers", 'Put the coordinates "first".')
+    if dim < axes:
+        raise complaint(owner, f"at least {axes} numbers in a pose for coordinates", dim, "Use larger poses.")
 
 
 def add_coordinates(
@@ -193,16 +198,11 @@ def add_coordinates(
     next: "column" takes the first elements of the matrix's right-hand column (the paper), "first" the vote's first
     elements (the official code; for vectors).
     """
-    check_choice("add_coordinates", "place", place, COORDINATE_PLACES)
     grid = votes.shape[1:-3]
     dim = votes.shape[-1]
+    check_coordinates("add_coordinates", place, dim, len(grid))
     side = math.isqrt(dim)
-    if place == "column" and (side**2 != dim or side < len(grid)):
-        expected = f"square pose matrices with at least {len(grid)} rows"
-        raise complaint("add_coordinates", expected, f"poses of {dim} numbers", 'Use place="first".')
     step, offset = (side, side - 1) if place == "column" else (1, 0)
-    if place == "first" and dim < len(grid):
-        raise complaint("add_coordinates", f"at least {len(grid)} numbers in a pose", dim, "Use larger poses.")
     shift = votes.new_zeros(*grid, dim)
     for axis, size in enumerate(grid):
         place_of_child = ((torch.arange(size, device=votes.device, dtype=votes.dtype) + 0.5) / size - 0.5) * scale

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from torchcaps.routing.attention import Attention
-from torchcaps.routing.base import Routing, over_own_parents
+from torchcaps.routing.base import Routing
+from torchcaps.routing.competition import over_own_parents
 from torchcaps.routing.contract import check_routing
 from torchcaps.routing.dynamic import Dynamic
 from torchcaps.routing.em import EM, EM_PRESETS
@@ -30,25 +30,16 @@ ROUTINGS: dict[str, type[Routing]] = {
 def routing_options(name: str) -> list[str]:
     """The names of the options that `make_routing(name, ...)` takes."""
     check_choice("make_routing", "name", name, list(ROUTINGS))
-    options: dict[str, None] = {}
-    for kind in ROUTINGS[name].__mro__:
-        if kind is Routing or "__init__" in vars(kind):
-            parameters = inspect.signature(vars(kind)["__init__"]).parameters.values()
-            named = (p.name for p in parameters if p.name != "self" and p.kind is not p.VAR_KEYWORD)
-            options.update(dict.fromkeys(named))
-            if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-                break
-    return list(options)
+    return list(ROUTINGS[name].options())
 
 
 def make_routing(name: str, **options: Any) -> Routing:
     """A routing by name: `make_routing("dynamic", iterations=3)`. `ROUTINGS` lists the names."""
     known = routing_options(name)
-    unknown = [option for option in options if option not in known]
+    unknown = ", ".join(option for option in options if option not in known)
     if unknown:
-        raise complaint(
-            f"make_routing({name!r})", f"options among {', '.join(known)}", ", ".join(unknown), "Drop or rename them."
-        )
+        owner = f"make_routing({name!r})"
+        raise complaint(owner, f"options among {', '.join(known)}", unknown, "Drop or rename them.")
     return ROUTINGS[name](**options)
 
 

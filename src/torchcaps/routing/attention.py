@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.functional import SQUASHES, agree, combine, length, squash
-from torchcaps.routing.base import OverParents, Routing
+from torchcaps.routing.base import Routing
+from torchcaps.routing.competition import OverParents, silence
 from torchcaps.types import Activations, Couplings, Mask, Routed, Votes, check_choice, complaint
 
 
@@ -56,12 +57,11 @@ class Attention(Routing):
         couplings = super().compete(scores, mask, kept, over_parents)
         if self.prior is None:
             return couplings
-        couplings = couplings + self.prior
-        return couplings if mask is None else couplings.masked_fill(~mask.unsqueeze(-1), 0)
+        return silence(couplings + self.prior, mask, kept, 0)
 
     def update(self, votes: Votes, weights: Couplings, previous: Tensor | None, step: int) -> Tensor:
         return combine(weights, votes)
 
-    def read(self, clusters: Tensor, couplings: Couplings) -> Routed:
+    def read(self, clusters: Tensor, couplings: Couplings, weights: Activations) -> Routed:
         poses = squash(clusters, self.squash)
         return Routed(poses, length(poses), couplings)

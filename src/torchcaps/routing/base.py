@@ -6,15 +6,15 @@ is what differs: `update` (M-step), `assign` (E-step), `read` (clusters to capsu
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+import inspect
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from torchcaps.functional import safe_divide, safe_log
+from torchcaps.functional import HALVES
+from torchcaps.routing.competition import OverParents, compete, over_own_parents, sample_parents, scores_of, silence
 from torchcaps.types import (
     Activations,
     Couplings,
@@ -23,18 +23,15 @@ from torchcaps.types import (
     Step,
     Votes,
     check_choice,
+    check_count,
     check_range,
     complaint,
     shape_text,
 )
 
-Reduce = Callable[..., Tensor]
-OverParents = Callable[[Tensor, Reduce], Tensor]
 
-
-def over_own_parents(values: Tensor, reduce: Reduce) -> Tensor:
-    """Reduce [*b i j] over the parents that compete for a child: here simply the axis j. Gives [*b i 1]."""
-    return reduce(values, -1, keepdim=True)
+def _cast(routed: Routed, dtype: torch.dtype) -> Routed:
+    return Routed(*(part.to(dtype) for part in routed))
 
 
 class Routing(nn.Module):
@@ -62,7 +59,7 @@ class Routing(nn.Module):
         sampling: float = 1.0,
     ) -> None:
         super().__init__()
-        check_range(self.name, "iterations", iterations, 1)
+        check_count(self.name, "iterations", iterations)
         check_choice(self.name, "gradients", gradients, ["all", "last"])
         check_range(self.name, "sampling", sampling, 0, 1)
         self.iterations = iterations
@@ -85,8 +82,8 @@ class Routing(nn.Module):
         """E-step: how well each parent explains each child, as unnormalised log scores [*b i j]."""
         raise NotImplementedError
 
-    def read(self, clusters: Any, couplings: Couplings) -> Routed:
-        """The parents' poses and activations."""
+    def read(self, clusters: Any, couplings: Couplings, weights: Activations) -> Routed:
+        """The parents' poses and activations. The weights are the children's own: zero for a masked child."""
         raise NotImplementedError
 
     def objective(
@@ -101,26 +98,14 @@ class Routing(nn.Module):
     def name(self) -> str:
         return type(self).__name__.lower()
 
+    def compete(self, scores: Tensor, mask: Mask | None, kept: Tensor | None, over_parents: OverParents) -> Couplings:
+        """Turn scores into couplings: a softmax over the parents that compete for a child."""
+        return compete(scores, mask, kept, over_parents, hard=self.hard, leaky=self.leaky)
+
     @property
     def normalised(self) -> bool:
         """Do a child's couplings sum to one?"""
         return not self.leaky
-
-    def compete(self, scores: Tensor, mask: Mask | None, kept: Tensor | None, over_parents: OverParents) -> Couplings:
-        """Turn scores into couplings: a softmax over the parents that compete for a child."""
-        if mask is not None:
-            scores = scores.masked_fill(~mask.unsqueeze(-1), -math.inf)
-        if kept is not None:
-            scores = scores.masked_fill(~kept.unsqueeze(-2), -math.inf)
-        top = over_parents(scores, torch.amax).detach()
-        top = top.masked_fill(top == -math.inf, 0)  # a child that nobody may take
-        if self.leaky:
-            top = top.clamp(min=0)
-        shares = (scores == top).to(scores.dtype) if self.hard else (scores - top).exp()
-        total = over_parents(shares, torch.sum)
-        if self.leaky:
-            total = total + ((top == 0).to(top.dtype) if self.hard else (-top).exp())
-        return safe_divide(shares, total)
 
     def forward(
         self,
@@ -151,6 +136,20 @@ class Routing(nn.Module):
         self._run(votes, activations, mask, couplings, over_parents, steps)
         return steps
 
+    @classmethod
+    def options(cls) -> dict[str, Any]:
+        """The options that the constructor takes, with their defaults."""
+        options: dict[str, Any] = {}
+        for kind in cls.__mro__:
+            if "__init__" in vars(kind):
+                parameters = inspect.signature(vars(kind)["__init__"]).parameters.values()
+                for parameter in parameters:
+                    if parameter.name != "self" and parameter.kind is not parameter.VAR_KEYWORD:
+                        options.setdefault(parameter.name, parameter.default)
+                if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+                    break
+        return options
+
     def _run(
         self,
         votes: Tensor,
@@ -165,10 +164,14 @@ class Routing(nn.Module):
         autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
         given = votes.dtype
         with torch.autocast(device, enabled=False) if autocast else nullcontext():
-            if given in (torch.float16, torch.bfloat16):
+            if given in HALVES:
                 votes = votes.float()
             routed = self._iterate(votes, activations, mask, couplings, over_parents, steps)
-        return routed if autocast else Routed(*(part.to(given) for part in routed))
+        if autocast or votes.dtype == given:
+            return routed
+        if steps is not None:
+            steps[:] = [Step(_cast(step.routed, given), step.objective) for step in steps]
+        return _cast(routed, given)
 
     def _iterate(
         self,
@@ -185,16 +188,16 @@ class Routing(nn.Module):
             weights = torch.ones_like(votes[..., 0, 0])
         if mask is not None:
             weights = weights.masked_fill(~mask, 0)
-        kept = self._sample(votes)
+            votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever stands in the padding, NaN too
+        kept = sample_parents(votes, self.sampling) if self.training else None
 
         if couplings is None:
             scores = self.start(votes, weights)
             couplings = self.compete(scores, mask, kept, over_parents)
         else:
             couplings = couplings.to(votes.dtype)
-            scores = self._scores_of(couplings, over_parents)
-            if mask is not None:
-                couplings = couplings.masked_fill(~mask.unsqueeze(-1), 0)
+            scores = scores_of(couplings, over_parents, leaky=self.leaky)
+            couplings = silence(couplings, mask, kept, 0)
 
         clusters = None
         last = self.iterations - 1
@@ -208,7 +211,7 @@ class Routing(nn.Module):
         clusters = self.update(votes, couplings * weights.unsqueeze(-1), clusters, last)
         if steps is not None:
             steps.append(self._step(votes, couplings, weights, clusters, last, over_parents))
-        return self.read(clusters, couplings)
+        return self.read(clusters, couplings, weights)
 
     def _step(
         self, votes: Tensor, couplings: Tensor, weights: Tensor, clusters: Any, step: int, over_parents: OverParents
@@ -216,24 +219,7 @@ class Routing(nn.Module):
         # The objectives are written for children whose parents are all here; a layer where they are not sees None.
         whole = over_parents is over_own_parents
         objective = self.objective(votes, couplings, weights, clusters, step) if whole else None
-        return Step(self.read(clusters, couplings), objective)
-
-    def _sample(self, votes: Tensor) -> Tensor | None:
-        """Which parents compete in this pass, [*b j] (He 2018 eq. 41); None when all do."""
-        if self.sampling == 1 or not self.training:
-            return None
-        parents = votes.shape[-2]
-        count = max(1, round(self.sampling * parents))
-        lot = torch.rand_like(votes[..., 0, :, 0])
-        return lot >= lot.topk(count, dim=-1).values[..., -1:]
-
-    def _scores_of(self, couplings: Tensor, over_parents: OverParents) -> Tensor:
-        """The scores whose competition gives these couplings; where they leak, the leak's own score is zero."""
-        scores = safe_log(couplings)
-        if self.leaky:
-            leak = (1 - over_parents(couplings, torch.sum)).clamp(min=torch.finfo(couplings.dtype).tiny)
-            scores = scores - leak.log()
-        return scores
+        return Step(self.read(clusters, couplings, weights), objective)
 
     def negative_entropy(self, couplings: Couplings) -> Tensor:
         """Sum_j c_ij log c_ij for each child, with the leak as one more parent; zero for hard couplings. [*b i]"""
@@ -275,9 +261,10 @@ class Routing(nn.Module):
             raise complaint(self.name, "a boolean mask", mask.dtype, "Pass mask.bool(), True where a child is real.")
 
     def extra_repr(self) -> str:
-        words = {"iterations": self.iterations, "gradients": self.gradients, "hard": self.hard, "leaky": self.leaky}
-        plain = {"gradients": "all", "hard": False, "leaky": False}
-        shown = [f"{word}={value}" for word, value in words.items() if plain.get(word) != value]
-        if self.sampling != 1:
-            shown.append(f"sampling={self.sampling}")
+        """The options that differ from their defaults, as far as they are numbers and words."""
+        shown = [f"iterations={self.iterations}"]
+        for word, plain in self.options().items():
+            value = getattr(self, word, plain)
+            if word != "iterations" and isinstance(value, bool | int | float | str | tuple | list) and value != plain:
+                shown.append(f"{word}={value!r}")
         return ", ".join(shown)

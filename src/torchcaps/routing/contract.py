@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.routing.base import Routing
-from torchcaps.types import Routed
+from torchcaps.types import Routed, complaint
 
 
 class ContractError(AssertionError):
@@ -138,12 +138,8 @@ def _batch(subject: _Subject) -> None:
 def _finite(subject: _Subject) -> None:
     routing = subject.as_dtype(torch.float32)
     full = subject.votes(2, dtype=torch.float32)
-    cases = {
-        "all zero": torch.zeros_like(full),
-        "tiny": full * 1e-8,
-        "huge": full * 1e4,
-        "identical": full[:, :1, :1].expand_as(full).clone(),
-    }
+    cases = {f"of size {scale:g}": scale * full for scale in (0.0, 1e-30, 1e-8, 1.0, 3.0, 10.0, 30.0, 1e4, 1e10)}
+    cases["all identical"] = full[:, :1, :1].expand_as(full).clone()
     if routing.in_capsules is None:
         cases["of one child"] = full[:, :1]
     if routing.out_capsules is None:
@@ -222,6 +218,8 @@ def check_routing(routing: Routing, *, compile: bool = False) -> list[str]:
     The routing itself is left alone: a copy in float64 is checked, with learned parameters levelled so that all
     parents are alike. `compile` adds the (slow) comparison with `torch.compile(routing, fullgraph=True)`.
     """
+    if not isinstance(routing, Routing):
+        raise complaint("check_routing", "a Routing", repr(routing), "Make one with make_routing, or call the class.")
     level = copy.deepcopy(routing).double().eval()
     with torch.no_grad():
         for parameter in level.parameters():

@@ -40,7 +40,7 @@ class Dynamic(Routing):
         check_choice(self.name, "squash", squash, list(SQUASHES))
         self.squash = squash
         self.accumulate = accumulate
-        self.uses_activations = amendment
+        self.amendment = self.uses_activations = amendment
         self.bias: nn.Parameter | None = None
         if bias:
             if out_capsules is None or out_dim is None:
@@ -57,7 +57,7 @@ class Dynamic(Routing):
         agreement = agree(votes, squash(clusters, self.squash))
         return scores + agreement if self.accumulate else agreement
 
-    def read(self, clusters: Tensor, couplings: Couplings) -> Routed:
+    def read(self, clusters: Tensor, couplings: Couplings, weights: Activations) -> Routed:
         poses = squash(clusters, self.squash)  # eq. 1
         return Routed(poses, length(poses), couplings)
 

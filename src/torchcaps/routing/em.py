@@ -6,12 +6,14 @@ Su Jianlin 2018 (kexue.fm 5155) walks from a Gaussian mixture to that procedure.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
-from torchcaps.types import Activations, Couplings, Votes, check_choice, check_range, complaint
+from torchcaps.types import Activations, Couplings, Votes, check_choice, check_positive, check_range, complaint
 
 # The official code writes its activation logit with log variances, so twice our cost at half our temperature, and
 # stores beta_active / 2500; beta_use is its sigma bias times half of (1 + log 2 pi).
@@ -46,7 +48,9 @@ class EM(Gaussian):
     every argument given beside it wins over it. inverse_temperature is that of the last of infinitely many iterations:
     iteration t uses it times 1 - inverse_temperature_decay^(t+1); it is a buffer, to be raised while training.
     beta_use and beta_active are starting values, one for each parent (beta_use one for each pose dimension too with
-    beta_per_dimension). damping: the share of the previous mean kept in the new one.
+    beta_per_dimension). vote_std: the standard deviation to expect of votes that do not agree; beta_use starts at minus
+    its logarithm, so that such votes cost nothing and parents start half active. Layers fill it in, like the sizes.
+    damping: the share of the previous mean kept in the new one.
     """
 
     inverse_temperature: Tensor
@@ -68,6 +72,7 @@ class EM(Gaussian):
         beta_active: float | None = None,
         beta_active_scale: float | None = None,
         beta_per_dimension: bool = False,
+        vote_std: float | None = None,
         gradients: str = "all",
         hard: bool = False,
         leaky: bool = False,
@@ -89,12 +94,16 @@ class EM(Gaussian):
             sampling=sampling,
         )
         check_choice(self.name, "variant", variant, [1, 2, 3, 4])
+        self.preset = preset
         check_range(self.name, "inverse_temperature_decay", inverse_temperature_decay, 0, 1)
         self.variant = variant
         self.uses_activations = variant != 2
         self.inverse_temperature_decay = inverse_temperature_decay
         self.damping = chosen("damping", damping)
         check_range(self.name, "damping", self.damping, 0, 1)
+        temperature = chosen("inverse_temperature", inverse_temperature)
+        check_range(self.name, "inverse_temperature", temperature, 0)
+        self.register_buffer("inverse_temperature", torch.tensor(temperature))
         if variant == 1:
             return
         if out_capsules is None or (beta_per_dimension and out_dim is None):
@@ -106,10 +115,12 @@ class EM(Gaussian):
         self.out_dim = out_dim if beta_per_dimension else None
         width = out_dim if beta_per_dimension and out_dim is not None else 1
         self.beta_active_scale = chosen("beta_active_scale", beta_active_scale)
+        if beta_use is None and preset == "paper" and vote_std is not None:
+            check_positive(self.name, "vote_std", vote_std)
+            beta_use = -math.log(vote_std)
+        self.beta_per_dimension = beta_per_dimension
         self.beta_use = nn.Parameter(torch.full((out_capsules, width), chosen("beta_use", beta_use)))
         self.beta_active = nn.Parameter(torch.full((out_capsules,), chosen("beta_active", beta_active)))
-        temperature = torch.tensor(chosen("inverse_temperature", inverse_temperature))
-        self.register_buffer("inverse_temperature", temperature)
 
     def _damp(self, means: Tensor, previous: Mixture | None) -> Tensor:
         if self.damping == 0:

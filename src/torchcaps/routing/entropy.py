@@ -33,7 +33,11 @@ class Entropy(Routing):
         **competition: Any,
     ) -> None:
         super().__init__(iterations, **competition)
+        self.entropy_weight = entropy_weight
+        self.entropy_decay = entropy_decay
         if isinstance(entropy_weight, Sequence):
+            if entropy_decay != 1:
+                raise complaint(self.name, "a list of entropy weights or a decay", "both", "Drop entropy_decay.")
             if len(entropy_weight) != iterations - 1:
                 got = f"{len(entropy_weight)} of them"
                 raise complaint(
@@ -41,9 +45,11 @@ class Entropy(Routing):
                 )
             schedule = [float(value) for value in entropy_weight]
         else:
+            check_positive(self.name, "entropy_weight", entropy_weight)
+            check_positive(self.name, "entropy_decay", entropy_decay)
             schedule = [entropy_weight * entropy_decay**step for step in range(iterations - 1)]
         for value in schedule:
-            check_positive(self.name, "entropy_weight (after its decay)", value)
+            check_positive(self.name, "entropy_weight", value)
         self.entropy_weights = tuple(schedule)
 
     def update(self, votes: Votes, weights: Couplings, previous: Tensor | None, step: int) -> Tensor:
@@ -54,7 +60,7 @@ class Entropy(Routing):
         # child's couplings sum to one, as eq. 38 demands.
         return agree(votes, unit(clusters)) / self.entropy_weights[step]
 
-    def read(self, clusters: Tensor, couplings: Couplings) -> Routed:
+    def read(self, clusters: Tensor, couplings: Couplings, weights: Activations) -> Routed:
         lengths = length(clusters)
         scale = 1 / (1 + lengths.amax(-1, keepdim=True))  # w_j s_j = s^_j / (1 + max_k |s^_k|): no division by |s^_j|
         return Routed(clusters * scale.unsqueeze(-1), lengths * scale, couplings)

@@ -31,7 +31,8 @@ class Gaussian(Routing):
 
     covariance: "full", "diagonal", "spherical", or "fixed" (the same `variance` for all, never fitted).
     variance_floor is added to every variance; to a full covariance it is added times one plus the mean variance, so
-    that fewer children than dimensions stay harmless at any scale. mass_floor is added to every cluster's mass.
+    that fewer children than dimensions stay harmless at any scale. mass_floor is added to every cluster's mass. Set
+    floors to zero only for many children, as in plain clustering.
     """
 
     uses_activations = True
@@ -100,7 +101,7 @@ class Gaussian(Routing):
     def assign(self, votes: Votes, clusters: Mixture, scores: Tensor, step: int) -> Tensor:
         return self.log_density(votes, clusters) + clusters.log_prior.unsqueeze(-2)  # eq. 4
 
-    def read(self, clusters: Mixture, couplings: Couplings) -> Routed:
+    def read(self, clusters: Mixture, couplings: Couplings, weights: Activations) -> Routed:
         return Routed(clusters.means, clusters.log_prior.exp(), couplings)
 
     def objective(

@@ -25,27 +25,34 @@ class KMeans(Routing):
     """Soft k-means.
 
     distance: "euclidean" (d = |u - v|^2, centres are means, activations are shares of the children) or "inner"
-    (d = -<u, v/|v|>, centres are sums, squashed at the end, activations are lengths).
+    (d = -<u, v/|v|>, centres are sums, squashed at the end, activations are lengths). sharpness: K. A mean with less
+    mass than mass_floor stays where it was.
     """
 
     def __init__(
-        self, iterations: int = 3, *, distance: str = "euclidean", sharpness: float = 1.0, **competition: Any
+        self,
+        iterations: int = 3,
+        *,
+        distance: str = "euclidean",
+        sharpness: float = 1.0,
+        mass_floor: float = 1e-7,
+        **competition: Any,
     ) -> None:
         super().__init__(iterations, **competition)
         check_choice(self.name, "distance", distance, ["euclidean", "inner"])
         check_positive(self.name, "sharpness", sharpness)
+        check_positive(self.name, "mass_floor", mass_floor)
         self.distance = distance
+        self.mass_floor = mass_floor
         self.sharpness = sharpness
 
     def update(self, votes: Votes, weights: Couplings, previous: Centres | None, step: int) -> Centres:
         sums, masses = combine(weights, votes), weights.sum(-2)
         if self.distance == "inner":
             return Centres(sums, masses)
-        empty = (masses == 0).unsqueeze(-1)
-        means = safe_divide(sums, masses.unsqueeze(-1))
-        if previous is not None:  # a centre without children stays where it was
-            means = torch.where(empty, previous.means, means)
-        return Centres(means, masses)
+        empty = (masses < self.mass_floor).unsqueeze(-1)
+        means = sums / masses.unsqueeze(-1).clamp(min=self.mass_floor)
+        return Centres(means if previous is None else torch.where(empty, previous.means, means), masses)
 
     def _distances(self, votes: Votes, clusters: Centres) -> Tensor:
         if self.distance == "inner":
@@ -55,11 +62,11 @@ class KMeans(Routing):
     def assign(self, votes: Votes, clusters: Centres, scores: Tensor, step: int) -> Tensor:
         return -self.sharpness * self._distances(votes, clusters)
 
-    def read(self, clusters: Centres, couplings: Couplings) -> Routed:
+    def read(self, clusters: Centres, couplings: Couplings, weights: Activations) -> Routed:
         if self.distance == "inner":
             poses = squash(clusters.means)
             return Routed(poses, length(poses), couplings)
-        shares = safe_divide(clusters.masses, clusters.masses.sum(-1, keepdim=True))
+        shares = safe_divide(clusters.masses, weights.sum(-1, keepdim=True))
         return Routed(clusters.means, shares, couplings)
 
     def objective(
