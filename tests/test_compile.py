@@ -82,6 +82,19 @@ def test_layer_compiles_in_one_graph(case):
     assert_equals_compiled(make(), inputs())
 
 
+@pytest.mark.parametrize("case", LAYER_CASES)
+def test_compiled_layer_takes_another_batch_size(case):
+    make, inputs = LAYER_CASES[case]
+    layer, given = make(), inputs()
+    one = given[:1] if isinstance(given, torch.Tensor) else tc.Capsules(*(p if p is None else p[:1] for p in given))
+    twice = [torch.cat([p, p]) for p in ([given] if isinstance(given, torch.Tensor) else tensors(given))]
+    four = twice[0] if isinstance(given, torch.Tensor) else tc.Capsules(*twice)
+    torch.compiler.reset()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for batch in (given, four, one):
+        torch.testing.assert_close(tensors(compiled(batch)), tensors(layer(batch)), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore")  # torch's own, from its compiler
 def test_dense_layer_equals_itself_compiled_to_native_code():
     layer, children = tc.DenseCapsules(6, 3, 4, 5), row()

@@ -85,13 +85,15 @@ def test_border_children_start_shared_among_their_own_parents():
     stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     pad=st.tuples(st.integers(0, 2), st.integers(0, 2)),
     name=st.sampled_from(["dynamic", "em", "kmeans", "entropy", "gaussian", "uniform"]),
+    scale=st.sampled_from([1.0, 1e4]),
 )
-def test_every_seen_child_spreads_exactly_one_vote(grid, kernel, stride, pad, name):
+def test_every_seen_child_spreads_exactly_one_vote(grid, kernel, stride, pad, name, scale):
     kernel = tuple(min(k, g) for k, g in zip(kernel, grid, strict=True))
     pad = tuple(min(p, k - 1) for p, k in zip(pad, kernel, strict=True))
     layer = tc.ConvCapsules(2, 3, 4, 4, kernel, stride, pad, routing=name).double()
     with torch.no_grad():
-        routed = layer.route(children_on(*grid))
+        children = children_on(*grid)
+        routed = layer.route(children._replace(poses=scale * children.poses))
     given_out = {}
     total = dict.fromkeys([(y, x, i) for y in range(grid[0]) for x in range(grid[1]) for i in range(2)], 0.0)
     for p, c, k in edges(grid, kernel, stride, pad, 2, 3):
@@ -141,6 +143,41 @@ def test_padding_with_masked_children_changes_nothing(kernel, stride, padding, c
     assert not parents.mask[:, count:].any()
     torch.testing.assert_close(parents.poses[:, :count], expected.poses)
     torch.testing.assert_close(parents.activations[:, :count], expected.activations)
+
+
+def test_a_hole_in_the_grid_silences_only_its_own_children():
+    layer = tc.ConvCapsules(2, 3, 4, 4, 3).double()
+    children = children_on(6, 6)
+    mask = torch.ones(1, 6, 6, 2, dtype=torch.bool)
+    mask[:, 2, 3] = False
+    parents = layer(children._replace(mask=mask))
+    assert parents.mask.all()
+    rubbish = children.poses.clone()
+    rubbish[:, 2, 3] = 1e6
+    torch.testing.assert_close(layer(tc.Capsules(rubbish, children.activations, mask)).poses, parents.poses)
+
+
+def test_padding_in_two_dimensions_changes_nothing():
+    layer = tc.ConvCapsules(2, 3, 4, 4, 3, stride=2, padding=1).double()
+    small = children_on(5, 7)
+    large = tc.Capsules(
+        torch.full((1, 9, 9, 2, 4), 7.0).double(), torch.ones(1, 9, 9, 2).double(), torch.zeros(1, 9, 9, 2).bool()
+    )
+    large.poses[:, :5, :7], large.activations[:, :5, :7], large.mask[:, :5, :7] = small.poses, small.activations, True
+    expected, parents = layer(small), layer(large)
+    height, width = expected.poses.shape[1:3]
+    torch.testing.assert_close(parents.poses[:, :height, :width], expected.poses)
+    assert parents.mask[:, :height, :width].all()
+    assert parents.mask.sum() == height * width * 3
+
+
+def test_leaky_routing_over_a_grid_goes_on_from_its_couplings():
+    children = children_on(5, 5)
+    long, short = (tc.ConvCapsules(2, 3, 4, 4, 3, leaky=True, iterations=r, std=0.5).double() for r in (4, 3))
+    short.load_state_dict(long.state_dict())
+    steps = long.trace(children)
+    rest = short.trace(children, steps[1].routed.couplings)
+    torch.testing.assert_close(rest[-1].routed, steps[-1].routed)
 
 
 def test_given_couplings_freeze_a_conv_layer():

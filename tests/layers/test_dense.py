@@ -130,6 +130,75 @@ def test_default_weights_leave_squash_unsaturated_and_learn_from_the_first_step(
     assert losses[7] < losses[0] / 2
 
 
+LAYERS = {
+    "dense": (tc.DenseCapsules, {}),
+    "conv": (tc.ConvCapsules, {"kernel_size": 3}),
+    "classes": (tc.ClassCapsules, {"coordinates": None}),
+}
+
+
+def grid_of(types=6, dim=4):
+    poses = torch.randn(2, 5, 5, types, dim)
+    return tc.Capsules(poses, torch.rand(2, 5, 5, types))
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_every_layer_uses_its_vote_options(kind):
+    make, options = LAYERS[kind]
+    layer = make(6, 3, 4, 4, votes="full", routing="uniform", vote_bias=True, normalise=True, std=0.01, **options)
+    assert layer.votes.weight.std().item() == pytest.approx(0.01, rel=0.3)
+    assert layer.votes.normalise
+    children = children_of() if kind == "dense" else grid_of()
+    before = layer(children).poses
+    with torch.no_grad():
+        layer.votes.weight.mul_(7)  # normalised away
+    torch.testing.assert_close(layer(children).poses, before)
+    with torch.no_grad():
+        layer.votes.bias.add_(1)
+    assert not torch.allclose(layer(children).poses, before)
+
+
+@pytest.mark.parametrize("name", tc.VOTES)
+def test_normalisation_survives_a_matrix_of_zeros(name):
+    votes = make_votes(name, 3, 2, 4, 4, normalise=True)
+    with torch.no_grad():
+        for parameter in votes.parameters():
+            parameter[0] = 0
+    votes(torch.randn(3, 4)).square().sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in votes.parameters())
+
+
+def test_default_scale_of_votes_is_that_of_their_poses():
+    for name, fan_in in (("full", 16), ("shared", 16), ("matrix", 4)):
+        assert make_votes(name, 3, 2, 16, 16).std == pytest.approx(fan_in**-0.5)
+
+
+STARTS = {
+    "full": (lambda: tc.DenseCapsules(1152, 10, 8, 16), (1152,)),
+    "shared": (lambda: tc.DenseCapsules(None, 10, 8, 16, votes="shared"), (600,)),
+    "factorised": (lambda: tc.DenseCapsules(1152, 10, 8, 16, votes="factorised"), (1152,)),
+    "classes": (
+        lambda: tc.ClassCapsules(32, 10, 8, 16, votes="full", routing="dynamic", coordinates=None),
+        (6, 6, 32),
+    ),
+    "conv-grid": (lambda: tc.ConvCapsules(16, 8, 8, 16, 3), (8, 8, 16)),
+    "conv-window": (lambda: tc.ConvCapsules(16, 8, 8, 16, 3, stride=2, competition="window"), (9, 9, 16)),
+    "em": (lambda: tc.DenseCapsules(1152, 10, 8, 16, routing="em"), (1152,)),
+    "em-matrix": (lambda: tc.ConvCapsules(16, 8, 16, 16, 3, votes="matrix", routing="em"), (6, 6, 16)),
+}
+
+
+@pytest.mark.parametrize("case", STARTS)
+def test_layers_start_neither_silent_nor_saturated(case):
+    make, shape = STARTS[case]
+    layer = make()
+    poses = torch.randn(2, *shape, layer.votes.in_dim)
+    if not case.endswith("matrix"):
+        poses = torch.nn.functional.normalize(poses, dim=-1)
+    activations = layer(tc.Capsules(poses, torch.ones(2, *shape))).activations
+    assert 0.15 < activations.mean() < 0.85
+
+
 def test_batch_of_one_equals_its_part_of_a_batch():
     layer = tc.DenseCapsules(6, 3, 4, 5, routing="em").double()
     children = children_of(3, dtype=torch.float64)
@@ -178,8 +247,33 @@ def test_batch_of_one_equals_its_part_of_a_batch():
             lambda: tc.DenseCapsules(6, 3, 4, 5, routing=tc.make_routing("dynamic"), iterations=2),
             "Give the options to make_routing",
         ),
+        (lambda: tc.DenseCapsules(6, 3, 4, 5)(torch.ones(2, 6, 4)), "DenseCapsules: expected Capsules, got a Tensor"),
+        (
+            lambda: tc.DenseCapsules(6, 3, 4, 5)(tc.Capsules(torch.ones(2, 6, 4), None)),
+            r"activations \(2, 6\).*got None",
+        ),
+        (lambda: tc.DenseCapsules(6, 3, 4, 5, vote="shared"), "DenseCapsules: expected votes, routing.*got vote"),
+        (lambda: tc.DenseCapsules(6, 3, 4, 5, routing=tc.ROUTINGS["dynamic"]), r"the class Dynamic\. Pass Dynamic\(\)"),
+        (lambda: tc.DenseCapsules(6.0, 3, 4, 5), "in_capsules to be a whole number"),
+        (lambda: tc.DenseCapsules(6, 3, 4, 5, std=-1), "std above 0"),
+        (
+            lambda: tc.DenseCapsules(6, 3, 4, 5, votes=make_votes("full", 5, 3, 4, 5)),
+            "votes with in_capsules=6, got in_capsules=5",
+        ),
     ],
 )
 def test_wrong_arguments_get_one_sentence(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+def test_a_layer_takes_a_ready_made_vote_transform():
+    votes = make_votes("full", 6, 3, 4, 5)
+    assert tc.DenseCapsules(6, 3, 4, 5, votes=votes).votes is votes
+
+
+def test_a_routing_with_a_prior_for_one_grid_fits_class_capsules_on_it():
+    routing = tc.make_routing("attention", in_capsules=2 * 2 * 6, out_capsules=3)
+    layer = tc.ClassCapsules(6, 3, 4, 4, routing=routing)
+    poses = torch.randn(1, 2, 2, 6, 4)
+    assert layer(tc.Capsules(poses, tc.length(poses))).poses.shape == (1, 3, 4)

@@ -49,6 +49,16 @@ def test_primary_capsules_in_one_dimension():
     assert tc.PrimaryCapsules(5, 3, 4, kernel_size=3, dimensions=1)(torch.randn(2, 5, 9)).poses.shape == (2, 7, 3, 4)
 
 
+def test_primary_capsules_pass_groups_to_their_convolution():
+    layer = tc.PrimaryCapsules(12, 3, 4, kernel_size=5, groups=12)
+    assert sum(p.numel() for p in layer.parameters()) == 12 * 25 + 12
+
+
+def test_primary_capsules_squash_long_halves():
+    layer = tc.PrimaryCapsules(2, 3, 8).half()
+    assert (layer(torch.full((1, 2, 3, 3), 2000.0).half()).activations > 0.99).all()
+
+
 def test_flatten_joins_the_grid_in_order():
     grid = grid_of(4, 5)
     flat = grid._replace(mask=grid.activations > 0.5).flatten()
@@ -132,7 +142,8 @@ def test_masking_by_label_and_by_prediction():
     assert tc.class_mask(activations, torch.tensor([2, 2])).tolist() == [[0, 0, 1], [0, 0, 1]]
     assert tc.class_mask(activations, top=2).argmax(-1).tolist() == [[1, 2], [0, 2]]
     both = torch.tensor([[True, True, False], [False, False, True]])
-    assert tc.class_mask(activations, both).tolist() == [[1, 1, 0], [0, 0, 1]]
+    for truth in (both, both.long(), both.float()):
+        assert tc.class_mask(activations, truth).tolist() == [[1, 1, 0], [0, 0, 1]]
 
 
 def test_masking_keeps_the_identity_of_the_class():
@@ -169,6 +180,10 @@ def test_silenced_capsules_have_no_say():
         (lambda: tc.add_coordinates(torch.zeros(1, 2, 2, 1, 1, 5)), 'Put the coordinates "first"'),
         (lambda: tc.class_mask(torch.ones(2, 3), torch.ones(2)), "or one truth value"),
         (lambda: tc.class_mask(torch.ones(2, 3), torch.ones(2, 2) > 0), r"truth values \[b y\] = \(2, 3\)"),
+        (lambda: tc.class_mask(torch.ones(2, 3), torch.tensor([0, 3])), "class indices from 0 to 2, got 3"),
+        (lambda: tc.class_mask(torch.ones(2, 3), torch.tensor([0, 1]), top=2), "labels or top, got both"),
+        (lambda: tc.ClassCapsules(3, 5, 8, 8, votes="full"), "ClassCapsules: expected square pose matrices"),
+        (lambda: tc.DenseDecoder(10, 16, 784), "three numbers"),
         (lambda: tc.class_mask(torch.ones(2, 3), top=4), "top between 1 and 3"),
         (lambda: tc.DenseDecoder(10, 16, (28, 28)), "three numbers"),
         (lambda: tc.DenseDecoder(10, 16, (1, 8, 8))(class_capsules(classes=9)), "Set in_capsules=9"),

@@ -157,6 +157,61 @@ class Float32Only(Dynamic):
         return Routed(*(part.float() for part in super()._run(*arguments)))
 
 
+class NoCouplings(Dynamic):
+    def read(self, clusters, couplings, weights):
+        return super().read(clusters, couplings[..., 0], weights)
+
+
+class GainsFromLeak(Dynamic):
+    def __init__(self):
+        super().__init__(leaky=True)
+
+    def compete(self, scores, mask, kept, over_parents):
+        return 3 * super().compete(scores, mask, kept, over_parents)
+
+
+class DeafToActivations(Dynamic):
+    def __init__(self):
+        super().__init__(amendment=True)
+
+    def update(self, votes, weights, previous, step):
+        return super().update(votes, (weights != 0).to(votes.dtype), previous, step)
+
+
+class HearsActivationsSecretly(Dynamic):
+    def forward(self, votes, activations=None, **options):
+        return super().forward(votes if activations is None else votes * activations[..., None, None], **options)
+
+
+class LiveZeroes(Dynamic):
+    def __init__(self):
+        super().__init__(amendment=True)
+
+    def update(self, votes, weights, previous, step):
+        return super().update(votes, weights + 0.1, previous, step)
+
+
+class ShortTrace(Dynamic):
+    def trace(self, *arguments, **options):
+        return super().trace(*arguments, **options)[1:]
+
+
+class OtherTrace(Dynamic):
+    def trace(self, votes, *arguments, **options):
+        return super().trace(2 * votes, *arguments, **options)
+
+
+class NotLast(Dynamic):
+    def __init__(self):
+        super().__init__(gradients="last")
+
+    def _iterate(self, *arguments):
+        self.gradients = "all"
+        routed = super()._iterate(*arguments)
+        self.gradients = "last"
+        return routed
+
+
 @pytest.mark.parametrize(
     ("broken", "sentence"),
     [
@@ -170,6 +225,14 @@ class Float32Only(Dynamic):
         (StopsGradients, "finite differences"),
         (MaskBlind, "masked child"),
         (Float32Only, "must give parents of"),
+        (NoCouplings, "must give poses, activations, couplings"),
+        (GainsFromLeak, "at most one"),
+        (DeafToActivations, "must matter while"),
+        (HearsActivationsSecretly, "must not matter while"),
+        (LiveZeroes, "activation zero|masked"),
+        (ShortTrace, "one step for each iteration"),
+        (OtherTrace, "end with what a call gives"),
+        (NotLast, "couplings as constants"),
     ],
 )
 def test_contract_catches_a_broken_routing(broken, sentence):
@@ -195,3 +258,19 @@ def test_a_user_routing_passes_the_contract_and_works_in_a_layer():
     tc.check_routing(TenLines())
     layer = tc.DenseCapsules(6, 3, 4, 5, routing=TenLines(iterations=2))
     assert layer(tc.Capsules(torch.randn(2, 6, 4), torch.rand(2, 6))).poses.shape == (2, 3, 5)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, from its compiler
+def test_contract_can_compare_with_the_compiled_routing():
+    assert tc.check_routing(tc.make_routing("uniform"), compile=True)[-1] == "compile"
+
+
+class AnotherWhenCompiled(Dynamic):
+    def read(self, clusters, couplings, weights):
+        return super().read(clusters * (2 if torch.compiler.is_compiling() else 1), couplings, weights)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_contract_catches_a_routing_that_differs_when_compiled():
+    with pytest.raises(ContractError, match="compiled self"):
+        tc.check_routing(AnotherWhenCompiled(iterations=1), compile=True)

@@ -81,6 +81,11 @@ CASES = [
         {"out_capsules": PARENTS, "inverse_temperature": 0.5, "inverse_temperature_decay": 0.2, "iterations": 2},
         lambda u, a, p: oracles.em(u, a, p["beta_use"].expand(PARENTS, DIM), p["beta_active"], t=2, lam=0.5, decay=0.2),
     ),
+    (
+        "em",
+        {"out_capsules": PARENTS, "inverse_temperature": 0.3, "iterations": 5},
+        lambda u, a, p: oracles.em(u, a, p["beta_use"].expand(PARENTS, DIM), p["beta_active"], t=5, lam=0.3),
+    ),
     ("attention", {"prior": False}, lambda u, a, p: oracles.attention(u, a)),
     (
         "attention",

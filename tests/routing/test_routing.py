@@ -207,3 +207,150 @@ def test_repr_names_what_is_not_plain():
 def test_em_takes_whole_numbers_for_its_betas():
     routing = tc.make_routing("em", out_capsules=2, beta_use=1, beta_active=-10, inverse_temperature=1)
     assert routing.beta_active.dtype == routing.inverse_temperature.dtype == torch.float32
+
+
+# Every option has its effect in every routing that offers it.
+
+
+def with_option(option):
+    return [name for name in tc.ROUTINGS if option in tc.routing_options(name)]
+
+
+def routed_with(name, **options):
+    return tc.make_routing(name, **ANY.get(name, {}), **options)(votes_of(16, 8, 3, 4), torch.rand(16, 8))
+
+
+@pytest.mark.parametrize("name", with_option("leaky"))
+def test_leaky_option_lets_children_leak(name):
+    assert (routed_with(name, leaky=True).couplings.sum(-1) < 1 - 1e-6).any()
+
+
+@pytest.mark.parametrize("name", with_option("hard"))
+def test_hard_option_gives_whole_children(name):
+    couplings = routed_with(name, hard=True).couplings
+    assert ((couplings == 0) | (couplings == 1)).all()
+
+
+@pytest.mark.parametrize("name", with_option("sampling"))
+def test_sampling_option_leaves_out_parents(name):
+    couplings = routed_with(name, sampling=0.34).couplings
+    assert ((couplings > 0).any(-2).sum(-1) == 1).all()
+
+
+@pytest.mark.parametrize("name", with_option("gradients"))
+def test_last_gradients_option_stops_gradients_of_couplings(name):
+    votes = votes_of(2, 5, 3, 4).requires_grad_()
+    assert not tc.make_routing(name, gradients="last", **ANY.get(name, {}))(votes).couplings.requires_grad
+    assert tc.make_routing(name, **ANY.get(name, {}))(votes).couplings.requires_grad
+
+
+@pytest.mark.parametrize("name", tc.ROUTINGS)
+def test_trace_obeys_mask_and_start_like_a_call(name):
+    routing = tc.make_routing(name, **ANY.get(name, {}))
+    votes, activations = votes_of(2, 5, 3, 4), torch.rand(2, 5)
+    mask, start = torch.rand(2, 5) > 0.4, torch.rand(2, 5, 3).softmax(-1)
+    for words in ({"mask": mask}, {"couplings": start}, {"mask": mask, "couplings": start}):
+        torch.testing.assert_close(
+            routing.trace(votes, activations, **words)[-1].routed, routing(votes, activations, **words)
+        )
+
+
+@pytest.mark.parametrize("name", tc.ROUTINGS)
+def test_masked_children_may_hold_anything(name):
+    routing = tc.make_routing(name, **ANY.get(name, {}))
+    votes, mask = votes_of(2, 5, 3, 4), torch.arange(5).expand(2, -1) < 3
+    expected = routing(votes, mask=mask)
+    for rubbish in (float("nan"), float("inf"), 1e20):
+        votes[:, 3:] = rubbish
+        torch.testing.assert_close(routing(votes, mask=mask), expected)
+
+
+def test_mask_and_sampling_silence_given_couplings():
+    votes, start = votes_of(4, 5, 3, 4), torch.full((4, 5, 3), 1 / 3)
+    mask = torch.arange(5).expand(4, -1) < 4
+    routed = tc.make_routing("dynamic", iterations=1, sampling=0.34)(votes, mask=mask, couplings=start)
+    assert (routed.couplings[:, 4] == 0).all()
+    assert ((routed.couplings > 0).any(-2).sum(-1) == 1).all()
+
+
+def test_attention_prior_does_not_revive_silenced_capsules():
+    routing = tc.make_routing("attention", in_capsules=6, out_capsules=4, sampling=0.5)
+    torch.nn.init.normal_(routing.prior)
+    routed = routing(votes_of(8, 6, 4, 3), mask=torch.arange(6).expand(8, -1) < 5)
+    assert ((routed.couplings != 0).any(-2).sum(-1) == 2).all()
+    assert (routed.couplings[:, 5] == 0).all()
+
+
+def test_hard_and_leaky_children_go_to_nobody_when_no_score_is_positive():
+    routed = tc.make_routing("kmeans", hard=True, leaky=True)(votes_of(6, 3, 4))  # scores are minus squared distances
+    assert (routed.couplings == 0).all()
+
+
+def test_kmeans_shares_count_what_leaks():
+    routed = tc.make_routing("kmeans", leaky=True)(2 * votes_of(6, 3, 4))
+    torch.testing.assert_close(routed.activations, routed.couplings.mean(-2))
+    assert routed.activations.sum() < 0.9
+
+
+def test_kmeans_centre_without_children_stays():
+    points = torch.tensor([[0.0], [10.0]]).unsqueeze(1).expand(2, 3, 1)
+    start = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
+    routed = tc.make_routing("kmeans", hard=True)(points, couplings=start)
+    assert routed.poses.flatten().tolist() == [0.0, 10.0, 5.0]
+    assert routed.activations.tolist() == [0.5, 0.5, 0.0]
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0, 10.0, 30.0])
+@pytest.mark.parametrize("leaky", [False, True])
+def test_kmeans_gradients_are_finite_for_nearly_empty_clusters(scale, leaky):
+    votes = (scale * votes_of(400, 3, 2, 2)).requires_grad_()
+    tc.make_routing("kmeans", leaky=leaky)(votes).poses.sum().backward()
+    assert votes.grad.isfinite().all()
+
+
+def test_trace_and_call_of_half_votes_give_halves():
+    votes = votes_of(5, 3, 4).half()
+    routing = tc.make_routing("dynamic")
+    assert routing.trace(votes)[-1].routed.poses.dtype == routing(votes).poses.dtype == torch.float16
+
+
+def test_objective_of_hard_mixture_is_the_likelihood_of_the_best_cluster():
+    votes = votes_of(9, 3, 2, dtype=torch.float64)
+    routing = tc.make_routing("gaussian", hard=True, variance_floor=0.1)
+    step = routing.trace(votes)[-1]
+    clusters = routing.update(votes, step.routed.couplings, None, 0)
+    best = (routing.log_density(votes, clusters) + clusters.log_prior).amax(-1)
+    torch.testing.assert_close(step.objective, -best.sum())
+
+
+def test_em_has_no_objective_but_as_a_plain_mixture():
+    votes = votes_of(9, 3, 2)
+    assert tc.make_routing("em", variant=1).trace(votes)[0].objective is not None
+    assert tc.make_routing("em", variant=1, damping=0.1).trace(votes)[0].objective is None
+    assert tc.make_routing("em", out_capsules=3).trace(votes)[0].objective is None
+
+
+def test_repr_shows_what_was_chosen():
+    assert (
+        repr(tc.make_routing("kmeans", distance="inner", sharpness=9.0))
+        == "KMeans(iterations=3, distance='inner', sharpness=9.0)"
+    )
+    assert "variant=2" in repr(tc.make_routing("em", out_capsules=3, variant=2))
+    assert "preset='official'" in repr(tc.make_routing("em", out_capsules=3, preset="official"))
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: tc.make_routing("dynamic", iterations=2.5), r"whole number from 1 on, got 2\.5"),
+        (lambda: tc.make_routing("dynamic", iterations="3"), "whole number from 1 on, got '3'"),
+        (lambda: tc.make_routing("kmeans", sharpness=None), "sharpness above 0, got None"),
+        (lambda: tc.make_routing("entropy", entropy_weight=-3, iterations=1), "entropy_weight above 0, got -3"),
+        (lambda: tc.make_routing("entropy", entropy_weight=[1, 1], entropy_decay=0.5), "Drop entropy_decay"),
+        (lambda: tc.make_routing("em", out_capsules=3, inverse_temperature=-1), "inverse_temperature between 0"),
+        (lambda: tc.check_routing("dynamic"), "check_routing: expected a Routing, got 'dynamic'"),
+    ],
+)
+def test_odd_arguments_get_one_sentence(call, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        call()

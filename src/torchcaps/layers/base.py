@@ -31,7 +31,7 @@ class RoutedLayer(nn.Module):
     bias to every vote; normalise divides each vote matrix by its Frobenius norm. std is the standard deviation of the
     starting weights; left out, it is such that children of length one under uniform couplings sum to a length of
     about one: squash is not saturated, and learning starts at the first step. For this a layer must know about how
-    many children a parent sees (expected_children, else in_capsules, else 256) and how many parents share a child
+    many children a parent sees (expected_children, else in_capsules, else 1024) and how many parents share a child
     (rivals).
     """
 
@@ -60,7 +60,7 @@ class RoutedLayer(nn.Module):
             self.votes = votes
         else:
             if std is None:
-                children = expected_children or in_capsules or 256
+                children = expected_children or in_capsules or 1024
                 std = (rivals or out_capsules) / math.sqrt(max(1, children * out_dim))
             self.votes = make_votes(
                 votes, in_capsules, out_capsules, in_dim, out_dim, bias=vote_bias, normalise=normalise, std=std
@@ -69,7 +69,7 @@ class RoutedLayer(nn.Module):
             "in_capsules": None if any_grid else in_capsules,  # on any grid, nothing is learned for single children
             "out_capsules": out_capsules,
             "out_dim": out_dim,
-            "vote_std": 1.0 if normalise else self.votes.std * self.votes.fan_in() ** 0.5,
+            "vote_std": self.votes.vote_std(),
         }
         self.routing = _routing_for(owner, routing, routing_options, known)
 

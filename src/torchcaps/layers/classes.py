@@ -18,7 +18,7 @@ class ClassCapsules(RoutedLayer):
 
     in_capsules counts the types of children at one position. coordinates: "column" (the paper), "first" (the official
     code; vectors) or None; coordinate_scale is the width of the grid in these coordinates. Further arguments are
-    those of `DenseCapsules`; expected_children is 16 positions' worth unless given, as in the paper.
+    those of `DenseCapsules`; expected_children is 36 positions' worth unless given.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ClassCapsules(RoutedLayer):
         if coordinates is not None:
             check_coordinates("ClassCapsules", coordinates, out_dim, dimensions)
         sizes = (in_capsules, out_capsules, in_dim, out_dim)
-        options.setdefault("expected_children", 16 * in_capsules)
+        options.setdefault("expected_children", 36 * in_capsules)
         super().__init__(*sizes, votes=votes, routing=routing, any_grid=True, **options)
         self.dimensions = dimensions
         self.coordinates = coordinates

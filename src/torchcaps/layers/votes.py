@@ -58,6 +58,10 @@ class VoteTransform(nn.Module):
         """How many numbers of a pose enter one number of a vote."""
         return self.in_dim
 
+    def vote_std(self) -> float:
+        """The standard deviation to expect of a vote's numbers at the start, from children of length one."""
+        return (self.in_dim * self.out_dim) ** -0.5 if self.normalise else self.std
+
     def build(self) -> None:
         """Make the weights."""
         raise NotImplementedError
@@ -146,6 +150,10 @@ class MatrixVotes(VoteTransform):
 
     def fan_in(self) -> int:
         return math.isqrt(self.in_dim)
+
+    def vote_std(self) -> float:
+        """The same from matrices whose numbers, not whose length, are of size one."""
+        return self.fan_in() ** 0.5 * (1 / self.fan_in() if self.normalise else self.std)
 
     def build(self) -> None:
         self.side = math.isqrt(self.in_dim)

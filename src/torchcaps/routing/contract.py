@@ -121,7 +121,7 @@ def _activations(subject: _Subject) -> None:
     changed = votes.clone()
     changed[:, -1] *= -3.0
     _require(_same_parents(whole, subject.routing(changed, activations)), "a child of activation zero must be inert")
-    other = subject.routing(votes, activations.flip(1))
+    other = subject.routing(votes, activations.square())
     _require(not _same(whole.poses, other.poses), "activations must matter while uses_activations is True")
 
 
