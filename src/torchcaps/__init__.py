@@ -14,12 +14,14 @@ from torchcaps.layers import (
     class_mask,
 )
 from torchcaps.losses import margin_loss, reconstruction_loss, spread_loss, spread_margin
+from torchcaps.models import MODELS, create_model
 from torchcaps.routing import ROUTINGS, Routing, check_routing, make_routing, routing_options
 from torchcaps.types import Capsules, Routed, Step
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "MODELS",
     "ROUTINGS",
     "SQUASHES",
     "VOTES",
@@ -37,6 +39,7 @@ __all__ = [
     "add_coordinates",
     "check_routing",
     "class_mask",
+    "create_model",
     "length",
     "make_routing",
     "margin_loss",

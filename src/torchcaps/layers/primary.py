@@ -5,6 +5,8 @@ Vectors with a squash: Sabour, Frosst, Hinton 2017. Matrices with a sigmoid acti
 
 from __future__ import annotations
 
+from typing import Any
+
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -25,9 +27,9 @@ class PrimaryCapsules(nn.Module):
         in_channels: int,
         out_capsules: int,
         out_dim: int,
-        kernel_size: int = 1,
-        stride: int = 1,
-        padding: int = 0,
+        kernel_size: int | tuple[int, ...] = 1,
+        stride: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] = 0,
         *,
         kind: str = "vector",
         squash: str = "quadratic",
@@ -38,7 +40,7 @@ class PrimaryCapsules(nn.Module):
         check_choice("PrimaryCapsules", "kind", kind, ["vector", "matrix"])
         check_choice("PrimaryCapsules", "squash", squash, list(SQUASHES))
         check_choice("PrimaryCapsules", "dimensions", dimensions, [1, 2])
-        convolution = nn.Conv2d if dimensions == 2 else nn.Conv1d
+        convolution: Any = nn.Conv2d if dimensions == 2 else nn.Conv1d
         self.in_channels = in_channels
         self.out_capsules = out_capsules
         self.out_dim = out_dim

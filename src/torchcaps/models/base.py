@@ -1,0 +1,127 @@
+"""What every model is: an encoder, primary capsules, layers of capsules, and perhaps a decoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from torchcaps.layers import Decoder, DenseCapsules, PrimaryCapsules, RoutedLayer
+from torchcaps.types import Capsules, Step, complaint, shape_text
+
+ImageShape = tuple[int, int, int]
+
+
+class ImageModel(nn.Module):
+    """A classifier of images [b c h w] whose answer is one capsule for each class: poses [b y d], activations [b y].
+
+    `loss` names the loss that suits it: "margin", "spread" or "cross-entropy".
+    """
+
+    loss = "margin"
+
+    def __init__(self, image_shape: ImageShape, classes: int, decoder: Decoder | None = None) -> None:
+        super().__init__()
+        self.image_shape = check_image_shape(type(self).__name__, image_shape)
+        self.classes = classes
+        self.decoder = decoder
+
+    def check_images(self, images: Tensor) -> None:
+        if images.ndim != 4 or tuple(images.shape[1:]) != self.image_shape:
+            channels, height, width = self.image_shape
+            expected = f"images [b c h w] = (*, {channels}, {height}, {width})"
+            remedy = f"Resize them, or make the model with image_shape={shape_text(images.shape[1:])}."
+            raise complaint(type(self).__name__, expected, shape_text(images.shape), remedy)
+
+    def reconstruct(self, capsules: Capsules, labels: Tensor | None = None, *, top: int | None = None) -> Tensor:
+        """Draw what class capsules say; see `Decoder`."""
+        if self.decoder is None:
+            raise complaint(type(self).__name__, "a decoder", "none", "Make the model with decoder=True.")
+        return self.decoder(capsules, labels, top=top)
+
+
+class CapsuleModel(ImageModel):
+    """encoder -> primary capsules -> layers of capsules -> classes, and a decoder beside them.
+
+    Any torch module that turns images into a feature map [b c h w] or a vector [b c] is an encoder. A grid is flattened
+    before the first dense layer.
+    """
+
+    def __init__(
+        self,
+        image_shape: ImageShape,
+        classes: int,
+        encoder: nn.Module,
+        primary: PrimaryCapsules,
+        layers: list[RoutedLayer],
+        decoder: Decoder | None = None,
+    ) -> None:
+        super().__init__(image_shape, classes, decoder)
+        self.encoder = encoder
+        self.primary = primary
+        self.layers = nn.ModuleList(layers)
+
+    def children_of(self, images: Float[Tensor, "b c h w"]) -> Capsules:
+        """The primary capsules of these images, on their grid."""
+        self.check_images(images)
+        return self.primary(as_map(self.encoder(images)))
+
+    @property
+    def routed_layers(self) -> list[RoutedLayer]:
+        return [layer for layer in self.layers if isinstance(layer, RoutedLayer)]
+
+    def forward(self, images: Float[Tensor, "b c h w"]) -> Capsules:
+        capsules = self.children_of(images)
+        for layer in self.routed_layers:
+            capsules = layer(_fit(layer, capsules))
+        return capsules
+
+    def trace(self, images: Float[Tensor, "b c h w"]) -> list[list[Step]]:
+        """For every layer, the routing after every iteration."""
+        capsules = self.children_of(images)
+        traces: list[list[Step]] = []
+        for layer in self.routed_layers:
+            capsules = _fit(layer, capsules)
+            traces.append(layer.trace(capsules))
+            capsules = layer(capsules)
+        return traces
+
+
+def _fit(layer: nn.Module, capsules: Capsules) -> Capsules:
+    return capsules.flatten() if isinstance(layer, DenseCapsules) and capsules.poses.ndim > 3 else capsules
+
+
+def as_map(features: Tensor) -> Tensor:
+    """A feature map [b c h w] as it is; a vector [b c] as a map of one site."""
+    return features[..., None, None] if features.ndim == 2 else features
+
+
+def feature_shape(owner: str, encoder: nn.Module, image_shape: ImageShape) -> tuple[int, int, int]:
+    """Channels, height and width of what an encoder gives for images of this shape."""
+    training = encoder.training
+    with torch.no_grad():
+        features = encoder.eval()(torch.zeros(1, *image_shape))
+    encoder.train(training)
+    if not isinstance(features, Tensor) or features.ndim not in (2, 4):
+        got = shape_text(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise complaint(owner, "an encoder that gives [b c h w] or [b c]", got, "Cut its head off, or reshape.")
+    channels, height, width = as_map(features).shape[1:]
+    return channels, height, width
+
+
+def check_image_shape(owner: str, image_shape: Any) -> ImageShape:
+    whole = isinstance(image_shape, tuple | list) and all(isinstance(size, int) and size > 0 for size in image_shape)
+    if not whole or len(image_shape) != 3:
+        raise complaint(owner, "image_shape (channels, height, width)", image_shape, "Give three whole numbers.")
+    channels, height, width = image_shape
+    return channels, height, width
+
+
+def check_size(owner: str, image_shape: ImageShape, low: int, high: int | None = None) -> None:
+    """Refuse images whose sides are below `low` or above `high`."""
+    _, height, width = image_shape
+    if min(height, width) < low or (high is not None and max(height, width) > high):
+        expected = f"images of at least {low} pixels a side" + ("" if high is None else f" and at most {high}")
+        raise complaint(owner, expected, f"{height} x {width}", 'Resize them, or use the model "efficient".')

@@ -1,0 +1,58 @@
+"""The convolutional networks that capsules are compared with.
+
+`cnn`: the baseline of Sabour, Frosst, Hinton 2017, 35,445,522 parameters for MNIST. `cnn-small`: the stem of
+Efficient-CapsNet with an ordinary head, of the same size as that network.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from torchcaps.models.base import ImageModel, ImageShape
+from torchcaps.models.efficient import efficient_stem
+from torchcaps.types import Capsules
+
+
+class _Network(ImageModel):
+    """A plain network that answers in capsules: a class's pose is its logit, its activation the softmax."""
+
+    loss = "cross-entropy"
+    network: nn.Module
+
+    def forward(self, images: Float[Tensor, "b c h w"]) -> Capsules:
+        self.check_images(images)
+        logits = self.network(images)
+        return Capsules(logits.unsqueeze(-1), logits.softmax(-1))
+
+
+class CNN(_Network):
+    """Three convolutions 5x5 with 256, 256 and 128 channels that keep the size, then 328, 192 and the classes."""
+
+    def __init__(self, image_shape: ImageShape, classes: int) -> None:
+        super().__init__(image_shape, classes)
+        channels, height, width = self.image_shape
+        self.network = nn.Sequential(
+            nn.Conv2d(channels, 256, 5, padding=2),
+            nn.ReLU(),
+            nn.Conv2d(256, 256, 5, padding=2),
+            nn.ReLU(),
+            nn.Conv2d(256, 128, 5, padding=2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(128 * height * width, 328),
+            nn.ReLU(),
+            nn.Linear(328, 192),
+            nn.ReLU(),
+            nn.Dropout(0.5),
+            nn.Linear(192, classes),
+        )
+
+
+class SmallCNN(_Network):
+    """The stem of `efficient`, averaged over positions, and two fully connected layers."""
+
+    def __init__(self, image_shape: ImageShape, classes: int) -> None:
+        super().__init__(image_shape, classes)
+        head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 224), nn.ReLU(), nn.Linear(224, classes)]
+        self.network = nn.Sequential(efficient_stem(self.image_shape), *head)

@@ -1,0 +1,67 @@
+"""Efficient-CapsNet: Mazzia, Salvetti, Chiaberge 2021. 161,824 parameters for MNIST without the decoder.
+
+And the way to put capsules on an encoder of one's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from torchcaps.layers import Decoder, DenseCapsules, DenseDecoder, PrimaryCapsules
+from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, feature_shape
+from torchcaps.types import complaint
+
+
+def efficient_stem(image_shape: ImageShape) -> nn.Sequential:
+    """Four convolutions with batch norm. Large images are averaged down to about 40 pixels; small ones are padded."""
+    pool = max(1, round(max(image_shape[1:]) / 40))
+    pad = min(image_shape[1:]) // pool < 17
+    shape = ((image_shape[0], 32, 5, 1), (32, 64, 3, 1), (64, 64, 3, 1), (64, 128, 3, 2))
+    blocks: list[nn.Module] = [nn.AvgPool2d(pool)] if pool > 1 else []
+    for channels, width, kernel, step in shape:
+        convolution = nn.Conv2d(channels, width, kernel, step, padding=kernel // 2 if pad else 0)
+        nn.init.kaiming_normal_(convolution.weight)
+        blocks.append(nn.Sequential(convolution, nn.ReLU(), nn.BatchNorm2d(width)))
+    return nn.Sequential(*blocks)
+
+
+class EfficientCapsNet(CapsuleModel):
+    """A stem of convolutions, 16 depthwise primary capsules that see the whole map, and one routed layer.
+
+    encoder: any module that gives a feature map or a vector instead of the stem, say a pretrained backbone without its
+    head; its channels are shared out among the capsules. routing and further arguments are those of the class layer.
+    """
+
+    def __init__(
+        self,
+        image_shape: ImageShape,
+        classes: int,
+        *,
+        encoder: nn.Module | None = None,
+        capsules: int = 16,
+        routing: str = "attention",
+        decoder: bool = True,
+        **options: Any,
+    ) -> None:
+        image_shape = check_image_shape("EfficientCapsNet", image_shape)
+        check_size("EfficientCapsNet", image_shape, 4)
+        encoder = efficient_stem(image_shape) if encoder is None else encoder
+        channels, height, width = feature_shape("EfficientCapsNet", encoder, image_shape)
+        if channels % capsules:
+            got = f"{channels} channels for {capsules} capsules"
+            remedy = "Choose capsules that divide the encoder's channels."
+            raise complaint("EfficientCapsNet", "an equal share of channels for each capsule", got, remedy)
+        dim = channels // capsules
+        drawn: Decoder | None = DenseDecoder(classes, 16, image_shape) if decoder else None
+        super().__init__(
+            image_shape,
+            classes,
+            encoder,
+            PrimaryCapsules(channels, capsules, dim, (height, width), groups=channels, squash="exponential"),
+            [DenseCapsules(capsules, classes, dim, 16, routing=routing, **options)],
+            drawn,
+        )
+        if routing == "em":
+            self.loss = "spread"

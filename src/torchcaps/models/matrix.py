@@ -1,0 +1,67 @@
+"""Matrix capsules: Hinton, Sabour, Frosst 2018, "Matrix Capsules with EM Routing", figure 1.
+
+For 32x32 stereo images and 5 classes: 317,056 parameters and 138 betas; the small network 68,680 and 74.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from torchcaps.layers import ClassCapsules, ConvCapsules, DenseDecoder, PrimaryCapsules
+from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size
+
+
+class MatrixCapsules(CapsuleModel):
+    """Convolution 5x5 with stride 2, 4x4 primary capsules, two convolutional capsule layers, class capsules.
+
+    sizes are the paper's A, B, C and D: channels, and types of capsules in each layer. routing and further arguments go
+    to all three routed layers.
+    """
+
+    loss = "spread"
+
+    def __init__(
+        self,
+        image_shape: ImageShape,
+        classes: int,
+        *,
+        sizes: tuple[int, int, int, int] = (32, 32, 32, 32),
+        routing: str = "em",
+        decoder: bool = False,
+        coordinates: str | None = "column",
+        **options: Any,
+    ) -> None:
+        image_shape = check_image_shape("MatrixCapsules", image_shape)
+        check_size("MatrixCapsules", image_shape, 17)
+        a, b, c, d = sizes
+        options = {"votes": "matrix", "routing": routing, **options}
+        super().__init__(
+            image_shape,
+            classes,
+            nn.Sequential(nn.Conv2d(image_shape[0], a, 5, stride=2), nn.ReLU()),
+            PrimaryCapsules(a, b, 16, kind="matrix"),
+            [
+                ConvCapsules(b, c, 16, 16, 3, stride=2, **options),
+                ConvCapsules(c, d, 16, 16, 3, **options),
+                ClassCapsules(d, classes, 16, 16, coordinates=coordinates, **options),
+            ],
+            DenseDecoder(classes, 16, image_shape) if decoder else None,
+        )
+        if routing != "em":
+            self.loss = "margin"
+
+
+class SmallMatrixCapsules(MatrixCapsules):
+    """The paper's small network: A, B, C, D = 64, 8, 16, 16."""
+
+    def __init__(
+        self,
+        image_shape: ImageShape,
+        classes: int,
+        *,
+        sizes: tuple[int, int, int, int] = (64, 8, 16, 16),
+        **options: Any,
+    ) -> None:
+        super().__init__(image_shape, classes, sizes=sizes, **options)

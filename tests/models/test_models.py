@@ -1,0 +1,175 @@
+import pytest
+import torch
+from torch import nn
+
+import torchcaps as tc
+from torchcaps.models import CapsuleModel
+
+CAPSULE_MODELS = ["efficient", "capsnet", "matrix", "matrix-small"]
+SLIM = {
+    "efficient": {},
+    "capsnet": {"channels": 16, "capsules": 4},
+    "matrix": {"sizes": (4, 3, 3, 3)},
+    "matrix-small": {"sizes": (4, 3, 2, 2)},
+}
+
+
+def count(name, shape=(1, 28, 28), classes=10, **options):
+    return sum(p.numel() for p in tc.create_model(name, image_shape=shape, classes=classes, **options).parameters())
+
+
+def test_parameter_counts_are_those_of_the_papers():
+    assert count("capsnet") == 8_215_568
+    assert count("capsnet", decoder=False) == 6_804_224
+    assert count("capsnet", (1, 36, 36)) == 11_361_808  # MultiMNIST
+    assert count("efficient", decoder=False) == 161_824
+    assert count("matrix", (2, 32, 32), 5) == 317_056 + 2 * (32 + 32 + 5)
+    assert count("matrix-small", (2, 32, 32), 5) == 68_680 + 2 * (16 + 16 + 5)
+    assert count("cnn") == 35_445_522
+
+
+def test_small_cnn_has_the_size_of_efficient():
+    assert abs(count("cnn-small") - count("efficient", decoder=False)) < 100
+
+
+@pytest.mark.parametrize("name", tc.MODELS)
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 40)])
+def test_model_answers_with_one_capsule_for_each_class(name, shape):
+    if name == "cnn" and shape[0] == 3:
+        shape = (3, 17, 18)  # the same, but smaller: its first dense layer grows with the area
+    model = tc.create_model(name, image_shape=shape, classes=4, **SLIM.get(name, {})).eval()
+    capsules = model(torch.rand(2, *shape))
+    assert capsules.poses.shape[:2] == capsules.activations.shape == (2, 4)
+    assert ((capsules.activations >= 0) & (capsules.activations <= 1)).all()
+    assert model(torch.rand(1, *shape)).activations.shape == (1, 4)
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 4), (1, 8, 8), (3, 64, 48), (3, 224, 224)])
+def test_efficient_takes_images_of_any_size(shape):
+    model = tc.create_model(image_shape=shape, classes=3, decoder=False).eval()
+    assert model(torch.rand(1, *shape)).poses.shape == (1, 3, 16)
+    assert max(model.primary.poses.kernel_size) <= 20
+
+
+@pytest.mark.parametrize("name", CAPSULE_MODELS)
+@pytest.mark.parametrize("routing", tc.ROUTINGS)
+def test_capsule_model_takes_any_routing(name, routing):
+    if routing == "attention" and name.startswith("matrix"):
+        options = {"prior": False}
+    else:
+        options = {"iterations": 2} if "iterations" in tc.routing_options(routing) else {}
+    options |= {"entropy_weight": 0.5} if routing == "entropy" else {}
+    model = tc.create_model(name, image_shape=(1, 20, 20), classes=3, routing=routing, **SLIM[name], **options)
+    capsules = model(torch.rand(2, 1, 20, 20))
+    loss = {"margin": tc.margin_loss, "spread": tc.spread_loss}[model.loss]
+    loss(capsules.activations, torch.tensor([0, 2])).backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    assert model.encoder[0].weight.grad.abs().sum() > 0 if name != "efficient" else True
+
+
+@pytest.mark.parametrize("name", CAPSULE_MODELS)
+def test_trace_shows_every_layer_and_ends_with_the_answer(name):
+    model = tc.create_model(name, image_shape=(1, 28, 28), classes=3, **SLIM[name]).eval()
+    images = torch.rand(2, 1, 28, 28)
+    traces = model.trace(images)
+    assert len(traces) == len(model.routed_layers)
+    assert [len(steps) for steps in traces] == [layer.routing.iterations for layer in model.routed_layers]
+    torch.testing.assert_close(traces[-1][-1].routed.poses, model(images).poses)
+
+
+def test_model_draws_what_its_capsules_say():
+    model = tc.create_model("capsnet", image_shape=(1, 20, 24), classes=3, channels=8, capsules=2)
+    capsules = model(torch.rand(2, 1, 20, 24))
+    assert model.reconstruct(capsules).shape == (2, 1, 20, 24)
+    assert model.reconstruct(capsules, top=2).shape == (2, 2, 1, 20, 24)
+
+
+class Backbone(nn.Module):
+    """Somebody's own: 224-pixel photographs to a map of 64 channels, or to a vector."""
+
+    def __init__(self, vector):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 32, 7, stride=8), nn.ReLU(), nn.Conv2d(32, 64, 3, stride=4), nn.ReLU())
+        self.vector = vector
+
+    def forward(self, images):
+        features = self.layers(images)
+        return features.mean((2, 3)) if self.vector else features
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_capsules_sit_on_a_backbone_of_ones_own(vector):
+    model = tc.create_model(image_shape=(3, 224, 224), classes=5, encoder=Backbone(vector), capsules=8, decoder=False)
+    assert isinstance(model, CapsuleModel)
+    assert model.encoder.training
+    capsules = model(torch.rand(2, 3, 224, 224))
+    assert capsules.poses.shape == (2, 5, 16)
+    tc.margin_loss(capsules.activations, torch.tensor([0, 4])).backward()
+    assert model.encoder.layers[0].weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("name", tc.MODELS)
+def test_model_learns_a_handful_of_images(name):
+    torch.manual_seed(1)
+    shape = (1, 17, 17)
+    # A slim network has little mass in its costs, so they need a higher temperature than the paper's wide one.
+    options = {"inverse_temperature": 0.1} if name.startswith("matrix") else {}
+    model = tc.create_model(name, image_shape=shape, classes=2, **SLIM.get(name, {}), **options)
+    images = torch.zeros(8, *shape)
+    images[:4, :, 3:8, 3:14] = 1  # bars that lie, and bars that stand
+    images[4:, :, 3:14, 3:8] = 1
+    images += 0.1 * torch.rand_like(images)
+    labels = torch.tensor([0] * 4 + [1] * 4)
+    optimiser = torch.optim.Adam(model.parameters(), 1e-3 if name == "cnn" else 1e-2)
+    losses = []
+    for _ in range(6 if name == "cnn" else 15):
+        capsules = model(images)
+        if model.loss == "cross-entropy":
+            loss = nn.functional.cross_entropy(capsules.poses.squeeze(-1), labels)
+        else:
+            loss = {"margin": tc.margin_loss, "spread": tc.spread_loss}[model.loss](capsules.activations, labels)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.9 * losses[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda: tc.create_model("resnet", image_shape=(1, 28, 28), classes=10),
+            "name to be one of 'efficient', 'capsnet'",
+        ),
+        (lambda: tc.create_model(image_shape=(28, 28), classes=10), "Give three whole numbers"),
+        (lambda: tc.create_model(image_shape=(1, 28, 28), classes=1), "classes to be a whole number from 2 on, got 1"),
+        (
+            lambda: tc.create_model("capsnet", image_shape=(1, 12, 28), classes=10),
+            "at least 17 pixels a side and at most 64, got 12 x 28",
+        ),
+        (lambda: tc.create_model("capsnet", image_shape=(3, 224, 224), classes=10), 'use the model "efficient"'),
+        (lambda: tc.create_model("matrix", image_shape=(1, 8, 8), classes=10), "at least 17 pixels"),
+        (
+            lambda: tc.create_model("cnn", image_shape=(1, 28, 28), classes=10, routing="em"),
+            "no options: it routes nothing, got routing",
+        ),
+        (lambda: tc.create_model(image_shape=(1, 28, 28), classes=10, iteration=3), "got iteration"),
+        (lambda: tc.create_model(image_shape=(1, 28, 28), classes=10, capsules=7), "Choose capsules that divide"),
+        (
+            lambda: tc.create_model(image_shape=(1, 28, 28), classes=10, encoder=nn.Flatten(0)),
+            r"an encoder that gives \[b c h w\] or \[b c\], got \(784\)",
+        ),
+        (
+            lambda: tc.create_model(image_shape=(1, 28, 28), classes=10)(torch.ones(1, 3, 28, 28)),
+            r"EfficientCapsNet: expected images \[b c h w\] = \(\*, 1, 28, 28\), got \(1, 3, 28, 28\)",
+        ),
+        (
+            lambda: tc.create_model("matrix-small", image_shape=(1, 28, 28), classes=3).reconstruct(None),
+            "Make the model with decoder=True",
+        ),
+    ],
+)
+def test_wrong_arguments_get_one_sentence(call, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        call()
