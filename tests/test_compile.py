@@ -53,22 +53,30 @@ def tensors(parts):
     return [part for part in parts if part is not None]
 
 
+def in_double(inputs):
+    if isinstance(inputs, torch.Tensor):
+        return inputs.double()
+    return tc.Capsules(inputs.poses.double(), inputs.activations.double(), inputs.mask)
+
+
 def assert_equals_compiled(module, *inputs, backend="aot_eager"):
+    """In float64, where the order of additions hides nothing."""
+    module, inputs = module.double(), [in_double(part) for part in inputs]
     torch.compiler.reset()
     compiled = torch.compile(module, fullgraph=True, backend=backend)
     mine, other = tensors(module(*inputs)), tensors(compiled(*inputs))
-    torch.testing.assert_close(other, mine, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(other, mine, rtol=1e-9, atol=1e-11)
     gradients = []
     for result in (mine, other):
         module.zero_grad()
         sum(part.sum() for part in result if part.requires_grad).backward()
         gradients.append([parameter.grad.clone() for parameter in module.parameters()])
-    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize(("name", "options"), ROUTING_CASES, ids=str)
 def test_routing_compiles_in_one_graph(name, options):
-    votes = torch.randn(2, 6, 3, 4, requires_grad=True)
+    votes = torch.randn(2, 6, 3, 4, dtype=torch.float64, requires_grad=True)
     assert_equals_compiled(tc.make_routing(name, **options), votes, torch.rand(2, 6))
 
 
@@ -107,7 +115,7 @@ def test_dense_layer_equals_itself_compiled_to_native_code():
 @pytest.mark.filterwarnings("ignore")  # torch's own, from its compiler
 @pytest.mark.parametrize(("name", "options"), ROUTING_CASES, ids=str)
 def test_routing_equals_itself_compiled_to_native_code(name, options):
-    votes = torch.randn(2, 6, 3, 4, requires_grad=True)
+    votes = torch.randn(2, 6, 3, 4, dtype=torch.float64, requires_grad=True)
     assert_equals_compiled(tc.make_routing(name, **options), votes, torch.rand(2, 6), backend="inductor")
 
 

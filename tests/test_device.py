@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import torchcaps as tc
-from tests.test_compile import LAYER_CASES, ROUTING_CASES
+from tests.test_compile import LAYER_CASES, ROUTING_CASES, in_double
 
 
 def on_meta(inputs):
@@ -46,10 +46,5 @@ def test_decoder_and_losses_run_where_their_capsules_are(decoder):
 @pytest.mark.parametrize("case", LAYER_CASES)
 def test_layer_computes_in_float64_when_asked(case):
     make, inputs = LAYER_CASES[case]
-    given = inputs()
-    if isinstance(given, torch.Tensor):
-        given = given.double()
-    else:
-        given = tc.Capsules(given.poses.double(), given.activations.double(), given.mask)
-    parents = make().double()(given)
+    parents = make().double()(in_double(inputs()))
     assert parents.poses.dtype == parents.activations.dtype == torch.float64
