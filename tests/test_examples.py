@@ -60,3 +60,9 @@ def test_self_pooling_leaves_the_outliers():
     weights = [float(line.split()[-1]) for line in run.stdout.splitlines()[1:]]
     assert weights == sorted(weights, reverse=True)
     assert weights[-1] < 0.001
+
+
+def test_own_backbone_learns_through_its_capsules():
+    run = subprocess.run([sys.executable, EXAMPLES / "own_backbone.py"], capture_output=True, text=True, check=True)
+    assert "class capsules (4, 5, 16)" in run.stdout
+    assert "gradient reaches the backbone: True" in run.stdout
