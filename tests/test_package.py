@@ -11,7 +11,7 @@ import torchcaps as tc
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "torchcaps"
 # A module may import from its own rank and the ranks before it.
-RANKS = [["types"], ["functional"], ["routing"], ["layers", "losses"], ["models"]]
+RANKS = [["types"], ["data"], ["functional"], ["routing"], ["layers", "losses"], ["models"]]
 
 
 def imports_of(path):

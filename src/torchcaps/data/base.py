@@ -1,0 +1,108 @@
+"""Labelled images in memory, and the one way to split them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchcaps.types import complaint, shape_text
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images [n c h w] in bytes, their labels [n] and the names of the classes.
+
+    views holds what is known of each image beyond its class, [n] each: instance, elevation, azimuth, lighting.
+    """
+
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    views: dict[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.images.ndim != 4 or self.images.dtype != torch.uint8:
+            got = f"{shape_text(self.images.shape)} of {self.images.dtype}"
+            raise complaint("ImageSet", "images [n c h w] of bytes", got, "Convert them to torch.uint8.")
+        for name, values in {"labels": self.labels, **self.views}.items():
+            if values.shape != self.images.shape[:1]:
+                expected = f"{name} [n] = ({len(self.images)})"
+                raise complaint("ImageSet", expected, shape_text(values.shape), "Give one for each image.")
+        if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
+            got = f"{int(self.labels.min())} to {int(self.labels.max())}"
+            raise complaint("ImageSet", f"labels from 0 to {len(self.classes) - 1}", got, "Name every class.")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        channels, height, width = self.images.shape[1:]
+        return channels, height, width
+
+    def take(self, indices: Tensor) -> ImageSet:
+        """The images with these indices, in this order (or where a boolean mask is true)."""
+        views = {name: values[indices] for name, values in self.views.items()}
+        return ImageSet(self.images[indices], self.labels[indices], self.classes, views)
+
+    def counts(self) -> dict[str, int]:
+        """How many images each class has."""
+        counts = torch.bincount(self.labels, minlength=len(self.classes)).tolist()
+        return dict(zip(self.classes, counts, strict=True))
+
+
+class Splits(NamedTuple):
+    """Three disjoint parts of a data set. Choices are made on the validation part; the test part is for the end."""
+
+    train: ImageSet
+    validation: ImageSet
+    test: ImageSet
+
+
+def stratified_order(labels: Tensor, seed: int = 0) -> Tensor:
+    """A random order of which every stretch holds the classes in their proportions, to one example."""
+    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    places = torch.empty(len(labels), dtype=torch.float64)
+    for label in labels.unique():
+        members = shuffled[labels[shuffled] == label]
+        places[members] = (torch.arange(len(members), dtype=torch.float64) + 0.5) / len(members)
+    return shuffled[places[shuffled].argsort(stable=True)]
+
+
+def split(data: ImageSet, sizes: Sequence[int], seed: int = 0) -> list[ImageSet]:
+    """Disjoint stratified parts of these sizes, the same for the same seed.
+
+    A class with few examples is found in the first parts first.
+    """
+    if min(sizes) < 0 or sum(sizes) > len(data):
+        got = f"{list(sizes)}, {sum(sizes)} together"
+        raise complaint("split", f"sizes that sum to at most {len(data)}", got, "Ask for fewer.")
+    order = stratified_order(data.labels, seed)
+    ends = torch.tensor([0, *sizes]).cumsum(0).tolist()
+    return [data.take(order[start:end]) for start, end in pairwise(ends)]
+
+
+def three_way(data: ImageSet, validation: float = 0.1, test: float = 0.2, seed: int = 0) -> Splits:
+    """Training, validation and test parts of data that come without a split of their own.
+
+    Every class must be seen in training, and there must be at least two.
+    """
+    present = [name for name, count in data.counts().items() if count]
+    if len(present) < 2:
+        raise complaint("data", "at least two classes with images", ", ".join(present) or "none", "Add another class.")
+    held_out = [max(1, round(share * len(data))) for share in (validation, test)]
+    if len(data) - sum(held_out) < len(present):
+        got = f"{len(data)} images of {len(present)} classes"
+        raise complaint("data", "enough images to train, validate and test", got, "Add images, or hold out fewer.")
+    parts = Splits(*split(data, [len(data) - sum(held_out), *held_out], seed))
+    missing = [name for name in present if parts.train.counts()[name] == 0]
+    if missing:
+        raise complaint(
+            "data", "every class in the training part", f"none of {', '.join(missing)}", "Add images of it."
+        )
+    return parts

@@ -1,0 +1,159 @@
+"""Images from a user's files: idx, npz, or a folder with one subfolder for each class.
+
+A file that cannot be read is one sentence; one bad picture among many is left out, counted and named in a warning.
+"""
+
+from __future__ import annotations
+
+import gzip
+import warnings
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from torchcaps.data.base import ImageSet
+from torchcaps.types import complaint
+
+PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
+_IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+
+
+def read_idx(path: Path | str) -> np.ndarray:
+    """The array in an idx file, the format of MNIST, gzipped or not."""
+    path = Path(path)
+    content = path.read_bytes()
+    if content[:2] == b"\x1f\x8b":
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise complaint(str(path), "a whole gzip file", str(error), "Fetch it again.") from None
+    kind, axes = (content[2], content[3]) if len(content) >= 4 else (0, 0)
+    if content[:2] != b"\0\0" or kind not in _IDX_TYPES or axes == 0:
+        got = f"{len(content)} bytes that start with {content[:4].hex(' ') or 'nothing'}"
+        raise complaint(str(path), "an idx file (00 00, type, axes)", got, "Check that it is the right file.")
+    start = 4 + 4 * axes
+    shape = np.frombuffer(content[4:start], ">u4").astype(int).tolist() if len(content) >= start else []
+    dtype = np.dtype(_IDX_TYPES[kind])
+    expected = start + int(np.prod(shape)) * dtype.itemsize
+    if len(shape) != axes or len(content) != expected:
+        raise complaint(str(path), f"{expected} bytes for shape {shape}", f"{len(content)}", "Fetch it again.")
+    return np.frombuffer(content, dtype, offset=start).reshape(shape).copy()
+
+
+def load_idx(images: Path | str, labels: Path | str, classes: tuple[str, ...] | None = None) -> ImageSet:
+    """Images and labels from two idx files."""
+    pixels, marks = read_idx(images), read_idx(labels)
+    if marks.ndim != 1 or len(marks) != len(pixels):
+        expected = f"one label for each of {len(pixels)} images"
+        raise complaint(str(labels), expected, f"labels of shape {list(marks.shape)}", "Pair the right files.")
+    return image_set(str(images), pixels, marks, classes)
+
+
+def load_npz(path: Path | str) -> ImageSet:
+    """Images and labels from an npz file with the arrays `images` (or `x`) and `labels` (or `y`)."""
+    try:
+        archive = np.load(path, allow_pickle=False)
+        arrays = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, zlib.error, AttributeError, EOFError) as error:
+        raise complaint(str(path), "an npz file of plain arrays", str(error), "Save it with numpy.savez.") from None
+    found: list[np.ndarray] = []
+    for names in (("images", "x"), ("labels", "y")):
+        chosen = next((arrays[name] for name in names if name in arrays), None)
+        if chosen is None:
+            got = ", ".join(arrays) or "no arrays"
+            raise complaint(str(path), f"an array named {names[0]!r} or {names[1]!r}", got, "Rename the arrays.")
+        found.append(chosen)
+    pixels, marks = found
+    if marks.ndim != 1 or len(marks) != len(pixels):
+        got = f"labels {list(marks.shape)} for images {list(pixels.shape)}"
+        raise complaint(str(path), "one label for each image", got, "Save them in the same order and number.")
+    return image_set(str(path), pixels, marks)
+
+
+def image_set(owner: str, pixels: np.ndarray, marks: np.ndarray, classes: tuple[str, ...] | None = None) -> ImageSet:
+    """Arrays as an `ImageSet`: images [n h w], [n h w c] or [n c h w] in bytes or from 0 to 1; labels of any kind."""
+    if pixels.ndim == 3:
+        pixels = pixels[:, None]
+    elif pixels.ndim == 4 and pixels.shape[-1] in (1, 2, 3, 4) and pixels.shape[1] not in (1, 2, 3, 4):
+        pixels = np.moveaxis(pixels, -1, 1)
+    if pixels.ndim != 4 or len(pixels) == 0:
+        expected = "images [n h w], [n h w c] or [n c h w]"
+        raise complaint(owner, expected, f"shape {list(pixels.shape)}", "Give a stack of images.")
+    if pixels.dtype != np.uint8:
+        pixels = np.asarray(pixels, dtype=np.float64)
+        if not np.isfinite(pixels).all() or pixels.min() < 0 or pixels.max() > 255:
+            got = f"{pixels.min():g} to {pixels.max():g}"
+            raise complaint(owner, "pixels from 0 to 1 or from 0 to 255", got, "Scale them.")
+        pixels = np.round(pixels * (255 if pixels.max() <= 1 else 1)).astype(np.uint8)
+    names, labels = np.unique(marks, return_inverse=True)
+    if classes is not None:
+        labels = marks
+    images = torch.from_numpy(np.ascontiguousarray(pixels))
+    known = tuple(str(name) for name in names) if classes is None else classes
+    return ImageSet(images, torch.from_numpy(labels.astype(np.int64)), known)
+
+
+def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, colour: bool | None = None) -> ImageSet:
+    """Pictures from a folder with one subfolder for each class.
+
+    size: the side, or height and width, that all are resized to; left out, they must have one size already. colour:
+    three channels or one; left out, three as soon as one picture has colour. Transparent pixels become white.
+    """
+    path = Path(path)
+    folders = sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+    files = [(file, label) for label, folder in enumerate(folders) for file in _pictures_in(folder)]
+    if not files:
+        got = f"{len(folders)} subfolders without any" if folders else "no subfolders"
+        raise complaint(str(path), "pictures in one subfolder for each class", got, "Sort pictures into subfolders.")
+    pictures, labels, bad = [], [], []
+    for file, label in files:
+        try:
+            pictures.append(_read_picture(file, size))
+            labels.append(label)
+        except (OSError, ValueError, SyntaxError) as error:
+            bad.append(f"{file.name} ({error})")
+    if bad:
+        warnings.warn(
+            f"{path}: left out {len(bad)} of {len(files)} pictures that cannot be read: {bad[0]}", stacklevel=2
+        )
+    if not pictures:
+        raise complaint(str(path), "readable pictures", f"none of {len(files)}", "Check the files.")
+    shapes = {picture.shape[:2] for picture in pictures}
+    if len(shapes) > 1:
+        low, high = min(shapes), max(shapes)
+        got = f"{low[0]} x {low[1]} to {high[0]} x {high[1]}"
+        raise complaint(str(path), "pictures of one size", got, "Give the size to resize them to.")
+    stack = np.stack(pictures)  # [n h w 3]
+    grey = bool((stack == stack[..., :1]).all())
+    if colour is False and not grey:
+        stack = np.round(stack @ np.array([0.299, 0.587, 0.114])).astype(np.uint8)[..., None]
+    elif colour is False or (colour is None and grey):
+        stack = stack[..., :1]
+    images = torch.from_numpy(np.ascontiguousarray(np.moveaxis(stack, -1, 1)))
+    return ImageSet(images, torch.tensor(labels), tuple(folder.name for folder in folders))
+
+
+def _pictures_in(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*") if file.suffix.lower() in PICTURES and file.is_file())
+
+
+def _read_picture(path: Path, size: int | tuple[int, int] | None) -> np.ndarray:
+    """A picture as bytes [h w 3], upright, on white, resized."""
+    from PIL import Image, ImageOps
+
+    with Image.open(path) as opened:
+        picture = ImageOps.exif_transpose(opened)
+        if picture.mode in ("I", "I;16", "I;16B", "I;16L", "F"):  # 16 bits of grey
+            values = np.asarray(picture, dtype=np.float64)
+            scale = 255 / (65535 if values.max() > 255 else 255)
+            picture = Image.fromarray(np.clip(np.round(values * scale), 0, 255).astype(np.uint8))
+        if "A" in picture.getbands() or "transparency" in picture.info:
+            picture = picture.convert("RGBA")
+            picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
+        picture = picture.convert("RGB")
+        if size is not None:
+            height, width = (size, size) if isinstance(size, int) else size
+            picture = picture.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=3.0)
+        return np.asarray(picture)
