@@ -82,6 +82,13 @@ def test_version_is_the_same_everywhere():
     assert f"## {tc.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_routing_of_the_docs_keeps_the_contract():
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "routing.md").read_text(), re.DOTALL)
+    names = {}
+    exec(block, names)
+    assert names["layer"].routing.iterations == 2
+
+
 def test_readme_code_runs():
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert len(blocks) == 2

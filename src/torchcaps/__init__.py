@@ -15,7 +15,7 @@ from torchcaps.layers import (
 )
 from torchcaps.losses import margin_loss, reconstruction_loss, spread_loss, spread_margin
 from torchcaps.models import MODELS, create_model
-from torchcaps.routing import ROUTINGS, Routing, check_routing, make_routing, routing_options
+from torchcaps.routing import ROUTINGS, ContractError, Routing, check_routing, make_routing, routing_options
 from torchcaps.types import Capsules, Routed, Step
 
 __version__ = "0.1.0"
@@ -27,6 +27,7 @@ __all__ = [
     "VOTES",
     "Capsules",
     "ClassCapsules",
+    "ContractError",
     "ConvCapsules",
     "ConvDecoder",
     "Decoder",

@@ -23,15 +23,24 @@ def _targets(owner: str, activations: Tensor, labels: Tensor) -> Tensor:
     if not isinstance(labels, Tensor):
         raise complaint(owner, "labels as a tensor", f"a {type(labels).__name__}", "Pass torch.tensor(labels).")
     if labels.shape == activations.shape:
+        _check_truth(owner, labels)
         return labels.to(activations.dtype)
     if labels.shape != (batch,) or labels.is_floating_point() or labels.dtype == torch.bool:
         expected = f"class indices [b] = ({batch},) or truth values [b y] = ({batch}, {classes})"
         got = f"{shape_text(labels.shape)} of {labels.dtype}"
-        raise complaint(
-            owner, expected, got, "Give one class index for each example, or one truth value for each class."
-        )
+        raise complaint(owner, expected, got, "Give whole numbers (labels.long()), or one truth value for each class.")
     check_labels(owner, labels, classes)
     return one_hot(labels.long(), classes).to(activations.dtype)
+
+
+def _check_truth(owner: str, labels: Tensor) -> None:
+    if labels.device.type == "cpu" and not torch.compiler.is_compiling() and labels.numel():
+        low, high = float(labels.min()), float(labels.max())
+        if low < 0 or high > 1:
+            got = low if low < 0 else high
+            raise complaint(
+                owner, "truth values [b y] from 0 to 1", got, "Give 1 for classes that are there, 0 for others."
+            )
 
 
 def _check_activations(owner: str, activations: Tensor) -> None:
@@ -96,11 +105,10 @@ def spread_loss(
     check_choice("spread_loss", "reduction", reduction, REDUCTIONS)
     if noise_class:
         activations = activations[:, :-1]
-    if labels.ndim != 1:
+    if not isinstance(labels, Tensor) or labels.ndim != 1 or labels.is_floating_point():
         expected = f"class indices [b] = ({activations.shape[0]},)"
-        raise complaint(
-            "spread_loss", expected, shape_text(labels.shape), "Use margin_loss for several labels at once."
-        )
+        got = f"{shape_text(labels.shape)} of {labels.dtype}" if isinstance(labels, Tensor) else type(labels).__name__
+        raise complaint("spread_loss", expected, got, "Pass whole numbers; margin_loss takes several labels at once.")
     present = _targets("spread_loss", activations, labels)
     right = (activations * present).sum(-1, keepdim=True)
     per_class = (1 - present) * (margin - (right - activations)).clamp(min=0).square()

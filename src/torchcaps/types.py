@@ -81,7 +81,7 @@ def check_positive(owner: str, name: str, value: float) -> None:
 
 
 def check_count(owner: str, name: str, value: int, low: int = 1) -> None:
-    if not isinstance(value, int) or value < low:
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
         raise complaint(
             owner, f"{name} to be a whole number from {low} on", repr(value), f"Choose a whole number as {name}."
         )

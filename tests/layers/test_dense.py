@@ -245,7 +245,7 @@ def test_batch_of_one_equals_its_part_of_a_batch():
         ),
         (
             lambda: tc.DenseCapsules(6, 3, 4, 5, routing=tc.make_routing("dynamic"), iterations=2),
-            "Give the options to make_routing",
+            r"Give them to Dynamic\(\.\.\.\)",
         ),
         (lambda: tc.DenseCapsules(6, 3, 4, 5)(torch.ones(2, 6, 4)), "DenseCapsules: expected Capsules, got a Tensor"),
         (

@@ -6,6 +6,12 @@ import torchcaps as tc
 from torchcaps.models import CapsuleModel
 
 CAPSULE_MODELS = ["efficient", "capsnet", "matrix", "matrix-small"]
+LOSSES = {
+    "margin": tc.margin_loss,
+    "spread": tc.spread_loss,
+    "nll": lambda activations, labels: nn.functional.nll_loss(activations.log(), labels),
+}
+NO_PRIOR = {"attention": {"prior": False}}
 SLIM = {
     "efficient": {},
     "capsnet": {"channels": 16, "capsules": 4},
@@ -54,15 +60,15 @@ def test_efficient_takes_images_of_any_size(shape):
 @pytest.mark.parametrize("name", CAPSULE_MODELS)
 @pytest.mark.parametrize("routing", tc.ROUTINGS)
 def test_capsule_model_takes_any_routing(name, routing):
-    if routing == "attention" and name.startswith("matrix"):
-        options = {"prior": False}
-    else:
-        options = {"iterations": 2} if "iterations" in tc.routing_options(routing) else {}
+    options = {"iterations": 2} if "iterations" in tc.routing_options(routing) else {}
     options |= {"entropy_weight": 0.5} if routing == "entropy" else {}
     model = tc.create_model(name, image_shape=(1, 20, 20), classes=3, routing=routing, **SLIM[name], **options)
     capsules = model(torch.rand(2, 1, 20, 20))
-    loss = {"margin": tc.margin_loss, "spread": tc.spread_loss}[model.loss]
-    loss(capsules.activations, torch.tensor([0, 2])).backward()
+    assert (
+        model.loss
+        == tc.ROUTINGS[routing](**({"out_capsules": 3} if routing == "em" else NO_PRIOR.get(routing, {}))).loss
+    )
+    LOSSES[model.loss](capsules.activations, torch.tensor([0, 2])).backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
     assert model.encoder[0].weight.grad.abs().sum() > 0 if name != "efficient" else True
 
@@ -108,6 +114,31 @@ def test_capsules_sit_on_a_backbone_of_ones_own(vector):
     assert model.encoder.layers[0].weight.grad.abs().sum() > 0
 
 
+def test_probing_an_encoder_leaves_its_modes_and_numbers_alone():
+    frozen = nn.Sequential(nn.Conv2d(1, 16, 5), nn.BatchNorm2d(16)).double()
+    frozen[1].eval()
+    model = tc.create_model(image_shape=(1, 12, 12), classes=3, encoder=frozen, capsules=4, decoder=False).double()
+    assert frozen[0].training
+    assert not frozen[1].training
+    assert model(torch.rand(1, 1, 12, 12).double()).poses.dtype == torch.float64
+
+
+def test_model_takes_a_decoder_of_ones_own():
+    decoder = tc.ConvDecoder(3, 16, (1, 12, 12))
+    model = tc.create_model(image_shape=(1, 12, 12), classes=3, decoder=decoder)
+    assert model.decoder is decoder
+    assert model.reconstruct(model.eval()(torch.rand(1, 1, 12, 12))).shape == (1, 1, 12, 12)
+
+
+def test_a_routing_of_ones_own_works_by_name(monkeypatch):
+    monkeypatch.setitem(tc.ROUTINGS, "mine", type("Mine", (tc.ROUTINGS["kmeans"],), {}))
+    model = tc.create_model(
+        "matrix-small", image_shape=(1, 20, 20), classes=3, routing="mine", sharpness=2.0, **SLIM["matrix-small"]
+    )
+    assert {type(layer.routing).__name__ for layer in model.routed_layers} == {"Mine"}
+    assert model(torch.rand(1, 1, 20, 20)).poses.shape == (1, 3, 16)
+
+
 @pytest.mark.parametrize("name", tc.MODELS)
 def test_model_learns_a_handful_of_images(name):
     torch.manual_seed(1)
@@ -127,7 +158,7 @@ def test_model_learns_a_handful_of_images(name):
         if model.loss == "cross-entropy":
             loss = nn.functional.cross_entropy(capsules.poses.squeeze(-1), labels)
         else:
-            loss = {"margin": tc.margin_loss, "spread": tc.spread_loss}[model.loss](capsules.activations, labels)
+            loss = LOSSES[model.loss](capsules.activations, labels)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -154,7 +185,22 @@ def test_model_learns_a_handful_of_images(name):
             lambda: tc.create_model("cnn", image_shape=(1, 28, 28), classes=10, routing="em"),
             "no options: it routes nothing, got routing",
         ),
-        (lambda: tc.create_model(image_shape=(1, 28, 28), classes=10, iteration=3), "got iteration"),
+        (
+            lambda: tc.create_model(image_shape=(1, 28, 28), classes=10, iteration=3),
+            r"create_model\('efficient'\): expected options among encoder, capsules, routing, decoder.*got iteration\.",
+        ),
+        (lambda: tc.create_model("capsnet", image_shape=(1, 28, 28), classes=10, encoder=nn.Flatten()), "got encoder"),
+        (
+            lambda: tc.create_model("matrix", image_shape=(1, 28, 28), classes=3, routing=tc.make_routing("dynamic")),
+            "Enter yours in tc.ROUTINGS",
+        ),
+        (lambda: tc.create_model(image_shape=(1, 28, 28), classes=10)(torch.ones(1, 28, 28)), "Add a batch axis"),
+        (
+            lambda: tc.create_model(image_shape=(1, 28, 28), classes=10)(torch.ones(2, 28, 28, 1)),
+            "Put the channels first",
+        ),
+        (lambda: tc.create_model(image_shape=(1, 28, 28), classes=10)(torch.ones(2, 1, 28, 28).byte()), "images / 255"),
+        (lambda: tc.create_model(image_shape=(28, 28, 1), classes=10), r"image_shape is \(channels, height, width\)"),
         (lambda: tc.create_model(image_shape=(1, 28, 28), classes=10, capsules=7), "Choose capsules that divide"),
         (
             lambda: tc.create_model(image_shape=(1, 28, 28), classes=10, encoder=nn.Flatten(0)),

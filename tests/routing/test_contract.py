@@ -274,3 +274,12 @@ class AnotherWhenCompiled(Dynamic):
 def test_contract_catches_a_routing_that_differs_when_compiled():
     with pytest.raises(ContractError, match="compiled self"):
         tc.check_routing(AnotherWhenCompiled(iterations=1), compile=True)
+
+
+class Unfinished(Routing):
+    pass
+
+
+def test_contract_names_the_check_in_which_a_routing_fails():
+    with pytest.raises(ContractError, match="Unfinished failed while shapes was checked: NotImplementedError"):
+        tc.check_routing(Unfinished())

@@ -113,7 +113,9 @@ def _routing_for(owner: str, routing: str | Routing, options: dict[str, Any], kn
     if isinstance(routing, Routing):
         if options:
             got = f"a Routing and {', '.join(options)}"
-            raise complaint(owner, "a Routing, or a name with options", got, "Give the options to make_routing.")
+            raise complaint(
+                owner, "a Routing, or a name with options", got, f"Give them to {type(routing).__name__}(...)."
+            )
         _check_sizes(
             owner, "routing", routing, {word: known[word] for word in ("in_capsules", "out_capsules", "out_dim")}
         )
@@ -129,6 +131,8 @@ def _routing_for(owner: str, routing: str | Routing, options: dict[str, Any], kn
         own = "votes, routing, vote_bias, normalise, std, expected_children"
         expected = f"{own}, or an option of {routing!r} ({', '.join(accepted)})"
         raise complaint(owner, expected, unknown, "Drop or rename it.")
+    if known["in_capsules"] is None and "prior" in accepted:
+        options = {"prior": False, **options}  # nothing can be learned for single children whose number is free
     return make_routing(routing, **{word: value for word, value in known.items() if word in accepted}, **options)
 
 

@@ -27,6 +27,8 @@ def class_mask(activations: Float[Tensor, "b y"], labels: Tensor | None = None, 
         return one_hot(activations.topk(top, dim=-1).indices, classes).to(activations.dtype)
     if top is not None:
         raise complaint("class_mask", "labels or top", "both", "Drop one of them.")
+    if not isinstance(labels, Tensor):
+        raise complaint("class_mask", "labels as a tensor", f"a {type(labels).__name__}", "Pass torch.tensor(labels).")
     if labels.shape == activations.shape:
         return labels.to(activations.dtype)
     whole = not labels.is_floating_point() and labels.dtype != torch.bool

@@ -52,6 +52,9 @@ class PrimaryCapsules(nn.Module):
             self.activations = convolution(in_channels, out_capsules, kernel_size, stride, padding, groups=groups)
 
     def forward(self, features: Float[Tensor, "b c *grid"]) -> Capsules:
+        if not isinstance(features, Tensor):
+            got = f"a {type(features).__name__}"
+            raise complaint("PrimaryCapsules", "a feature map as a tensor", got, "Pass what an encoder gives.")
         if features.ndim != self.dimensions + 2 or features.shape[1] != self.in_channels:
             axes = "b c h w" if self.dimensions == 2 else "b c t"
             expected = f"features [{axes}] with c={self.in_channels}"

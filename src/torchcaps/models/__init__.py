@@ -10,6 +10,7 @@ from torchcaps.models.capsnet import CapsNet
 from torchcaps.models.cnn import CNN, SmallCNN
 from torchcaps.models.efficient import EfficientCapsNet
 from torchcaps.models.matrix import MatrixCapsules, SmallMatrixCapsules
+from torchcaps.routing import ROUTINGS, routing_options
 from torchcaps.types import check_choice, check_count, complaint
 
 MODELS: dict[str, type[ImageModel]] = {
@@ -22,6 +23,23 @@ MODELS: dict[str, type[ImageModel]] = {
 }
 
 
+def _options(name: str, routing: str | None) -> list[str]:
+    """What a model takes: its own options, those of its layers' votes, and those of its routing."""
+    options: dict[str, Any] = {}
+    open_ended = True
+    for kind in MODELS[name].__mro__:
+        if open_ended and "__init__" in vars(kind):
+            parameters = inspect.signature(vars(kind)["__init__"]).parameters
+            options |= {word: p.default for word, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+            open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    routing = routing or options.get("routing")
+    if "routing" in options and isinstance(routing, str) and routing in ROUTINGS:
+        filled_in = ("in_capsules", "out_capsules", "out_dim", "vote_std")
+        layers = ["votes", "vote_bias", "normalise", "std", "expected_children"]
+        return [*options, *layers, *(word for word in routing_options(routing) if word not in filled_in)]
+    return list(options)
+
+
 def create_model(name: str = "efficient", *, image_shape: ImageShape, classes: int, **options: Any) -> ImageModel:
     """A model by name for images of this shape. `MODELS` lists the names; options are those of its class.
 
@@ -29,12 +47,11 @@ def create_model(name: str = "efficient", *, image_shape: ImageShape, classes: i
     """
     check_choice("create_model", "name", name, list(MODELS))
     check_count("create_model", "classes", classes, 2)
-    parameters = inspect.signature(MODELS[name].__init__).parameters.values()
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        known = [parameter.name for parameter in parameters]
-        unknown = ", ".join(option for option in options if option not in known)
-        if unknown:
-            raise complaint(f"create_model({name!r})", "no options: it routes nothing", unknown, "Drop them.")
+    known = _options(name, options.get("routing"))
+    unknown = ", ".join(option for option in options if option not in known)
+    if unknown:
+        expected = f"options among {', '.join(known)}" if known else "no options: it routes nothing"
+        raise complaint(f"create_model({name!r})", expected, unknown, "Drop or rename them.")
     return MODELS[name](image_shape, classes, **options)
 
 

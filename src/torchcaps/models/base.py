@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcaps.layers import Decoder, DenseCapsules, PrimaryCapsules, RoutedLayer
+from torchcaps.layers import Decoder, DenseCapsules, DenseDecoder, PrimaryCapsules, RoutedLayer
 from torchcaps.types import Capsules, Step, complaint, shape_text
 
 ImageShape = tuple[int, int, int]
@@ -17,10 +17,13 @@ ImageShape = tuple[int, int, int]
 class ImageModel(nn.Module):
     """A classifier of images [b c h w] whose answer is one capsule for each class: poses [b y d], activations [b y].
 
-    `loss` names the loss that suits it: "margin", "spread" or "cross-entropy".
+    `loss` names the loss that suits it: "margin", "spread", "nll" (on the logarithm of the activations) or
+    "cross-entropy" (on the poses, which are logits).
     """
 
-    loss = "margin"
+    @property
+    def loss(self) -> str:
+        raise NotImplementedError
 
     def __init__(self, image_shape: ImageShape, classes: int, decoder: Decoder | None = None) -> None:
         super().__init__()
@@ -29,11 +32,24 @@ class ImageModel(nn.Module):
         self.decoder = decoder
 
     def check_images(self, images: Tensor) -> None:
-        if images.ndim != 4 or tuple(images.shape[1:]) != self.image_shape:
-            channels, height, width = self.image_shape
-            expected = f"images [b c h w] = (*, {channels}, {height}, {width})"
-            remedy = f"Resize them, or make the model with image_shape={shape_text(images.shape[1:])}."
-            raise complaint(type(self).__name__, expected, shape_text(images.shape), remedy)
+        owner = type(self).__name__
+        channels, height, width = self.image_shape
+        expected = f"images [b c h w] = (*, {channels}, {height}, {width})"
+        if not isinstance(images, Tensor) or not images.is_floating_point():
+            got = f"a tensor of {images.dtype}" if isinstance(images, Tensor) else f"a {type(images).__name__}"
+            raise complaint(
+                owner, f"{expected} of floating-point numbers", got, "Pass a tensor, bytes as images / 255."
+            )
+        shape = tuple(images.shape)
+        if shape[1:] == self.image_shape:
+            return
+        if shape == self.image_shape:
+            remedy = "Add a batch axis: images[None]."
+        elif shape[1:] == (height, width, channels):
+            remedy = "Put the channels first: images.permute(0, 3, 1, 2)."
+        else:
+            remedy = "Resize them, or make the model for images of this shape."
+        raise complaint(owner, expected, shape_text(shape), remedy)
 
     def reconstruct(self, capsules: Capsules, labels: Tensor | None = None, *, top: int | None = None) -> Tensor:
         """Draw what class capsules say; see `Decoder`."""
@@ -69,6 +85,10 @@ class CapsuleModel(ImageModel):
         return self.primary(as_map(self.encoder(images)))
 
     @property
+    def loss(self) -> str:
+        return self.routed_layers[-1].routing.loss
+
+    @property
     def routed_layers(self) -> list[RoutedLayer]:
         return [layer for layer in self.layers if isinstance(layer, RoutedLayer)]
 
@@ -100,10 +120,12 @@ def as_map(features: Tensor) -> Tensor:
 
 def feature_shape(owner: str, encoder: nn.Module, image_shape: ImageShape) -> tuple[int, int, int]:
     """Channels, height and width of what an encoder gives for images of this shape."""
-    training = encoder.training
+    modes = {module: module.training for module in encoder.modules()}
+    like = next(encoder.parameters(), torch.empty(0))
     with torch.no_grad():
-        features = encoder.eval()(torch.zeros(1, *image_shape))
-    encoder.train(training)
+        features = encoder.eval()(torch.zeros(1, *image_shape, dtype=like.dtype, device=like.device))
+    for module, training in modes.items():  # one by one: a user may have frozen some
+        module.training = training
     if not isinstance(features, Tensor) or features.ndim not in (2, 4):
         got = shape_text(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise complaint(owner, "an encoder that gives [b c h w] or [b c]", got, "Cut its head off, or reshape.")
@@ -124,4 +146,14 @@ def check_size(owner: str, image_shape: ImageShape, low: int, high: int | None =
     _, height, width = image_shape
     if min(height, width) < low or (high is not None and max(height, width) > high):
         expected = f"images of at least {low} pixels a side" + ("" if high is None else f" and at most {high}")
-        raise complaint(owner, expected, f"{height} x {width}", 'Resize them, or use the model "efficient".')
+        remedy = "Resize them; image_shape is (channels, height, width)."
+        if high is not None:
+            remedy = 'Resize them, or use the model "efficient".'
+        raise complaint(owner, expected, f"{height} x {width}", remedy)
+
+
+def make_decoder(decoder: bool | Decoder, classes: int, image_shape: ImageShape) -> Decoder | None:
+    """The decoder of a model: the paper's (True), none (False), or the user's own."""
+    if isinstance(decoder, Decoder):
+        return decoder
+    return DenseDecoder(classes, 16, image_shape) if decoder else None

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from torchcaps.layers import DenseCapsules, DenseDecoder, PrimaryCapsules
-from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size
+from torchcaps.layers import Decoder, DenseCapsules, PrimaryCapsules
+from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
 
 
 class CapsNet(CapsuleModel):
@@ -25,7 +25,7 @@ class CapsNet(CapsuleModel):
         classes: int,
         *,
         routing: str = "dynamic",
-        decoder: bool = True,
+        decoder: bool | Decoder = True,
         channels: int = 256,
         capsules: int = 32,
         **options: Any,
@@ -39,7 +39,5 @@ class CapsNet(CapsuleModel):
             nn.Sequential(nn.Conv2d(image_shape[0], channels, 9), nn.ReLU()),
             PrimaryCapsules(channels, capsules, 8, kernel_size=9, stride=2),
             [DenseCapsules(capsules * height * width, classes, 8, 16, routing=routing, **options)],
-            DenseDecoder(classes, 16, image_shape) if decoder else None,
+            make_decoder(decoder, classes, image_shape),
         )
-        if routing == "em":
-            self.loss = "spread"

@@ -17,8 +17,11 @@ from torchcaps.types import Capsules
 class _Network(ImageModel):
     """A plain network that answers in capsules: a class's pose is its logit, its activation the softmax."""
 
-    loss = "cross-entropy"
     network: nn.Module
+
+    @property
+    def loss(self) -> str:
+        return "cross-entropy"
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Capsules:
         self.check_images(images)

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from torchcaps.layers import Decoder, DenseCapsules, DenseDecoder, PrimaryCapsules
-from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, feature_shape
+from torchcaps.layers import Decoder, DenseCapsules, PrimaryCapsules
+from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, feature_shape, make_decoder
 from torchcaps.types import complaint
 
 
@@ -42,7 +42,7 @@ class EfficientCapsNet(CapsuleModel):
         encoder: nn.Module | None = None,
         capsules: int = 16,
         routing: str = "attention",
-        decoder: bool = True,
+        decoder: bool | Decoder = True,
         **options: Any,
     ) -> None:
         image_shape = check_image_shape("EfficientCapsNet", image_shape)
@@ -54,14 +54,11 @@ class EfficientCapsNet(CapsuleModel):
             remedy = "Choose capsules that divide the encoder's channels."
             raise complaint("EfficientCapsNet", "an equal share of channels for each capsule", got, remedy)
         dim = channels // capsules
-        drawn: Decoder | None = DenseDecoder(classes, 16, image_shape) if decoder else None
         super().__init__(
             image_shape,
             classes,
             encoder,
             PrimaryCapsules(channels, capsules, dim, (height, width), groups=channels, squash="exponential"),
             [DenseCapsules(capsules, classes, dim, 16, routing=routing, **options)],
-            drawn,
+            make_decoder(decoder, classes, image_shape),
         )
-        if routing == "em":
-            self.loss = "spread"

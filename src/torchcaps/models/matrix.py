@@ -9,8 +9,9 @@ from typing import Any
 
 from torch import nn
 
-from torchcaps.layers import ClassCapsules, ConvCapsules, DenseDecoder, PrimaryCapsules
-from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size
+from torchcaps.layers import ClassCapsules, ConvCapsules, Decoder, PrimaryCapsules
+from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
+from torchcaps.types import complaint
 
 
 class MatrixCapsules(CapsuleModel):
@@ -20,8 +21,6 @@ class MatrixCapsules(CapsuleModel):
     to all three routed layers.
     """
 
-    loss = "spread"
-
     def __init__(
         self,
         image_shape: ImageShape,
@@ -29,13 +28,16 @@ class MatrixCapsules(CapsuleModel):
         *,
         sizes: tuple[int, int, int, int] = (32, 32, 32, 32),
         routing: str = "em",
-        decoder: bool = False,
+        decoder: bool | Decoder = False,
         coordinates: str | None = "column",
         **options: Any,
     ) -> None:
         image_shape = check_image_shape("MatrixCapsules", image_shape)
         check_size("MatrixCapsules", image_shape, 17)
         a, b, c, d = sizes
+        if not isinstance(routing, str):  # one object would be one set of betas for three layers
+            remedy = "Enter yours in tc.ROUTINGS and name it."
+            raise complaint("MatrixCapsules", "a routing's name", f"a {type(routing).__name__}", remedy)
         options = {"votes": "matrix", "routing": routing, **options}
         super().__init__(
             image_shape,
@@ -47,10 +49,8 @@ class MatrixCapsules(CapsuleModel):
                 ConvCapsules(c, d, 16, 16, 3, **options),
                 ClassCapsules(d, classes, 16, 16, coordinates=coordinates, **options),
             ],
-            DenseDecoder(classes, 16, image_shape) if decoder else None,
+            make_decoder(decoder, classes, image_shape),
         )
-        if routing != "em":
-            self.loss = "margin"
 
 
 class SmallMatrixCapsules(MatrixCapsules):

@@ -7,7 +7,7 @@ from typing import Any
 from torchcaps.routing.attention import Attention
 from torchcaps.routing.base import Routing
 from torchcaps.routing.competition import over_own_parents
-from torchcaps.routing.contract import check_routing
+from torchcaps.routing.contract import ContractError, check_routing
 from torchcaps.routing.dynamic import Dynamic
 from torchcaps.routing.em import EM, EM_PRESETS
 from torchcaps.routing.entropy import Entropy
@@ -48,6 +48,7 @@ __all__ = [
     "EM_PRESETS",
     "ROUTINGS",
     "Attention",
+    "ContractError",
     "Dynamic",
     "Entropy",
     "Gaussian",

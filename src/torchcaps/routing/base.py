@@ -44,6 +44,7 @@ class Routing(nn.Module):
         for parents).
     """
 
+    loss: str = "margin"  # the loss that suits the activations: "margin", "spread", or "nll" for shares that sum to one
     uses_activations: bool = False  # do the children's activations weigh their votes?
     in_capsules: int | None = None  # sizes that learned parameters fix; None where any size will do
     out_capsules: int | None = None
@@ -232,6 +233,11 @@ class Routing(nn.Module):
         return total
 
     def _check(self, votes: Tensor, activations: Tensor | None, mask: Tensor | None, couplings: Tensor | None) -> None:
+        if not isinstance(votes, Tensor):
+            got = f"a {type(votes).__name__}"
+            raise complaint(
+                self.name, "votes [*b i j d] as a tensor", got, "Pass votes; a layer makes them from capsules."
+            )
         if votes.ndim < 3 or not votes.is_floating_point():
             got = f"{shape_text(votes.shape)} of {votes.dtype}"
             raise complaint(

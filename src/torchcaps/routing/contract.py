@@ -106,7 +106,7 @@ def _mask(subject: _Subject) -> None:
     _require(_same_parents(whole, subject.routing(changed, activations, mask=mask)), "a masked child must be inert")
     if subject.routing.in_capsules is None:
         without = subject.routing(votes[:, :-1], activations[:, :-1])
-        _require(_same_parents(whole, without), "masking a child must equal leaving it out")
+        _require(_same_parents(whole, without), "masking a child (its weight is then zero) must equal leaving it out")
 
 
 def _activations(subject: _Subject) -> None:
@@ -225,6 +225,12 @@ def check_routing(routing: Routing, *, compile: bool = False) -> list[str]:
         for parameter in level.parameters():
             parameter.fill_(parameter.mean())
     checks = {**_CHECKS, "compile": _compiled} if compile else _CHECKS
-    for check in checks.values():
-        check(_Subject(level, torch.Generator().manual_seed(0)))
+    for name, check in checks.items():
+        try:
+            check(_Subject(level, torch.Generator().manual_seed(0)))
+        except ContractError:
+            raise
+        except Exception as error:
+            owner, failure = type(routing).__name__, type(error).__name__
+            raise ContractError(f"{owner} failed while {name} was checked: {failure}: {error}") from error
     return list(checks)

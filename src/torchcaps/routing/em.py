@@ -97,6 +97,7 @@ class EM(Gaussian):
         self.preset = preset
         check_range(self.name, "inverse_temperature_decay", inverse_temperature_decay, 0, 1)
         self.variant = variant
+        self.loss = "nll" if variant == 1 else "spread"
         self.uses_activations = variant != 2
         self.inverse_temperature_decay = inverse_temperature_decay
         self.damping = chosen("damping", damping)

@@ -35,6 +35,7 @@ class Gaussian(Routing):
     floors to zero only for many children, as in plain clustering.
     """
 
+    loss = "nll"
     uses_activations = True
 
     def __init__(

@@ -42,6 +42,7 @@ class KMeans(Routing):
         check_choice(self.name, "distance", distance, ["euclidean", "inner"])
         check_positive(self.name, "sharpness", sharpness)
         check_positive(self.name, "mass_floor", mass_floor)
+        self.loss = "nll" if distance == "euclidean" else "margin"
         self.distance = distance
         self.mass_floor = mass_floor
         self.sharpness = sharpness
