@@ -29,10 +29,10 @@ class RoutedLayer(nn.Module):
     votes: "full", "shared" (in_capsules may be None: any number of children), "factorised" or "matrix", or a
     `VoteTransform`. routing: a name, with its options as further arguments, or a `Routing`. vote_bias adds a learned
     bias to every vote; normalise divides each vote matrix by its Frobenius norm. std is the standard deviation of the
-    starting weights; left out, it is such that children of length one under uniform couplings sum to a length of
-    about one: squash is not saturated, and learning starts at the first step. For this a layer must know about how
-    many children a parent sees (expected_children, else in_capsules, else 1024) and how many parents share a child
-    (rivals).
+    starting weights; left out, votes keep the scale of poses where parents are means of votes. Where they are sums, it
+    is such that children of length 0.7 under uniform couplings sum to a length of about one: squash is neither
+    saturated nor silent, and learning starts at the first step. For this a layer must know about how many children a
+    parent sees (expected_children, else in_capsules, else 1024) and how many parents share a child (rivals).
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class RoutedLayer(nn.Module):
         normalise: bool = False,
         std: float | None = None,
         expected_children: int | None = None,
-        rivals: int | None = None,
+        rivals: float | None = None,
         any_grid: bool = False,
         **routing_options: Any,
     ) -> None:
@@ -59,9 +59,6 @@ class RoutedLayer(nn.Module):
             _check_sizes(owner, "votes", votes, sizes)
             self.votes = votes
         else:
-            if std is None:
-                children = expected_children or in_capsules or 1024
-                std = (rivals or out_capsules) / math.sqrt(max(1, children * out_dim))
             self.votes = make_votes(
                 votes, in_capsules, out_capsules, in_dim, out_dim, bias=vote_bias, normalise=normalise, std=std
             )
@@ -72,6 +69,10 @@ class RoutedLayer(nn.Module):
             "vote_std": self.votes.vote_std(),
         }
         self.routing = _routing_for(owner, routing, routing_options, known)
+        if std is None and not isinstance(votes, VoteTransform) and not self.routing.averages:
+            children = expected_children or in_capsules or 1024
+            length = 0.7 * math.sqrt(children * self.votes.fan_out()) / (rivals or out_capsules)
+            self.votes.start_at(1 / length)
 
     def gather(self, children: Capsules) -> Gathered:
         raise NotImplementedError

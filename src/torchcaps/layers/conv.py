@@ -116,7 +116,8 @@ class ConvCapsules(RoutedLayer):
         check_count("ConvCapsules", "in_capsules", in_capsules)
         views = [-(-k // s) for k, s in zip(kernel, strides, strict=True)] if competition == "grid" else []
         sizes = (math.prod(kernel) * in_capsules, out_capsules, in_dim, out_dim)
-        options.setdefault("rivals", math.prod(views) * out_capsules)
+        # Half-way between the rivals at the start and those left when a child has found its window.
+        options.setdefault("rivals", math.prod(views) ** 0.5 * out_capsules)
         super().__init__(*sizes, votes=votes, routing=routing, **options)
         self.kernel_size = kernel
         self.stride = strides

@@ -20,11 +20,12 @@ from torchcaps.types import Votes, check_choice, check_count, check_positive, co
 class VoteTransform(nn.Module):
     """The base: sizes, an optional bias, and an optional division by the Frobenius norm of each matrix.
 
-    std is the standard deviation of the starting weights, at most the default 1 / sqrt(numbers that enter a vote),
-    which keeps the scale of the pose's components.
+    std is the standard deviation of the starting weights; the default, 1 / sqrt(numbers that enter a vote), keeps the
+    scale of the pose's components.
     """
 
     shared_bias = False  # one bias for each parent, or for each pair of child and parent?
+    weight: nn.Parameter
 
     def __init__(
         self,
@@ -35,7 +36,7 @@ class VoteTransform(nn.Module):
         *,
         bias: bool = False,
         normalise: bool = False,
-        std: float = float("inf"),
+        std: float | None = None,
     ) -> None:
         super().__init__()
         owner = type(self).__name__
@@ -43,13 +44,14 @@ class VoteTransform(nn.Module):
             check_count(owner, name, size)
         if in_capsules is not None:
             check_count(owner, "in_capsules", in_capsules)
-        check_positive(owner, "std", std)
+        if std is not None:
+            check_positive(owner, "std", std)
         self.in_capsules = in_capsules
         self.out_capsules = out_capsules
         self.in_dim = in_dim
         self.out_dim = out_dim
         self.normalise = normalise
-        self.std = min(self.fan_in() ** -0.5, std)
+        self.std = self.fan_in() ** -0.5 if std is None else std
         each = () if in_capsules is None or self.shared_bias else (in_capsules,)
         self.bias = nn.Parameter(torch.zeros(*each, out_capsules, out_dim)) if bias else None
         self.build()
@@ -57,6 +59,20 @@ class VoteTransform(nn.Module):
     def fan_in(self) -> int:
         """How many numbers of a pose enter one number of a vote."""
         return self.in_dim
+
+    def fan_out(self) -> int:
+        """How many numbers of a vote one number of a pose enters."""
+        return self.out_dim
+
+    def start_at(self, std: float) -> None:
+        """Give the starting weights another standard deviation."""
+        with torch.no_grad():
+            self.outer_weight().mul_(std / self.std)
+        self.std = std
+
+    def outer_weight(self) -> nn.Parameter:
+        """The weight that sets the scale of the votes."""
+        return self.weight
 
     def vote_std(self) -> float:
         """The standard deviation to expect of a vote's numbers at the start, from children of length one."""
@@ -124,6 +140,9 @@ class FactorisedVotes(VoteTransform):
 
     shared_bias = True
 
+    def outer_weight(self) -> nn.Parameter:
+        return self.parent_weight
+
     def build(self) -> None:
         self.child_weight = self.weights(self.known_children(), self.in_dim, self.out_dim, std=self.in_dim**-0.5)
         parent_std = self.std * (self.in_dim / self.out_dim) ** 0.5
@@ -150,6 +169,9 @@ class MatrixVotes(VoteTransform):
 
     def fan_in(self) -> int:
         return math.isqrt(self.in_dim)
+
+    def fan_out(self) -> int:
+        return math.isqrt(self.out_dim)
 
     def vote_std(self) -> float:
         """The same from matrices whose numbers, not whose length, are of size one."""

@@ -11,14 +11,15 @@ from torch import nn
 
 from torchcaps.layers import ClassCapsules, ConvCapsules, Decoder, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
-from torchcaps.types import complaint
+from torchcaps.routing import ROUTINGS
+from torchcaps.types import check_choice, complaint
 
 
 class MatrixCapsules(CapsuleModel):
     """Convolution 5x5 with stride 2, 4x4 primary capsules, two convolutional capsule layers, class capsules.
 
     sizes are the paper's A, B, C and D: channels, and types of capsules in each layer. routing and further arguments go
-    to all three routed layers.
+    to all three routed layers. Primary capsules have an activation of their own where the routing listens to it.
     """
 
     def __init__(
@@ -38,12 +39,15 @@ class MatrixCapsules(CapsuleModel):
         if not isinstance(routing, str):  # one object would be one set of betas for three layers
             remedy = "Enter yours in tc.ROUTINGS and name it."
             raise complaint("MatrixCapsules", "a routing's name", f"a {type(routing).__name__}", remedy)
+        check_choice("MatrixCapsules", "routing", routing, list(ROUTINGS))
+        # A routing that does not listen to activations hears the lengths of squashed poses instead.
+        kind = "matrix" if ROUTINGS[routing].uses_activations else "vector"
         options = {"votes": "matrix", "routing": routing, **options}
         super().__init__(
             image_shape,
             classes,
             nn.Sequential(nn.Conv2d(image_shape[0], a, 5, stride=2), nn.ReLU()),
-            PrimaryCapsules(a, b, 16, kind="matrix"),
+            PrimaryCapsules(a, b, 16, kind=kind),
             [
                 ConvCapsules(b, c, 16, 16, 3, stride=2, **options),
                 ConvCapsules(c, d, 16, 16, 3, **options),

@@ -36,6 +36,7 @@ class Gaussian(Routing):
     """
 
     loss = "nll"
+    averages = True
     uses_activations = True
 
     def __init__(

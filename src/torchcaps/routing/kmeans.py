@@ -42,7 +42,8 @@ class KMeans(Routing):
         check_choice(self.name, "distance", distance, ["euclidean", "inner"])
         check_positive(self.name, "sharpness", sharpness)
         check_positive(self.name, "mass_floor", mass_floor)
-        self.loss = "nll" if distance == "euclidean" else "margin"
+        self.averages = distance == "euclidean"
+        self.loss = "nll" if self.averages else "margin"
         self.distance = distance
         self.mass_floor = mass_floor
         self.sharpness = sharpness
