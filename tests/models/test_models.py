@@ -92,7 +92,7 @@ def test_no_layer_of_a_model_starts_silent_or_saturated(name, routing):
     model = tc.create_model(name, image_shape=(1, 28, 28), classes=5, routing=routing, decoder=False, **options)
     with torch.no_grad():
         for steps in model.trace(torch.rand(2, 1, 28, 28)):
-            assert 0.001 < steps[-1].routed.activations.mean() < 0.98
+            assert 0.02 < steps[-1].routed.activations.mean() < 0.9
 
 
 def test_model_draws_what_its_capsules_say():
