@@ -55,9 +55,13 @@ class Step(NamedTuple):
     objective: Tensor | None
 
 
-def complaint(owner: str, expected: object, got: object, remedy: str) -> ValueError:
+class InputError(ValueError):
+    """Something given that cannot be used, told in one sentence. The command line shows it without a traceback."""
+
+
+def complaint(owner: str, expected: object, got: object, remedy: str) -> InputError:
     """The one form of error message: owner, what was expected, what was found, what to do."""
-    return ValueError(f"{owner}: expected {expected}, got {got}. {remedy}")
+    return InputError(f"{owner}: expected {expected}, got {got}. {remedy}")
 
 
 def shape_text(shape: Sequence[int]) -> str:

@@ -1,31 +1,61 @@
-"""Labelled images in memory, and the one way to split them."""
+"""Labelled images, and the one way to split them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from torchcaps.types import complaint, shape_text
+
+
+class Batch(NamedTuple):
+    """What a network is shown: images [b c h w] from 0 to 1 and class indices, [b], or [b n] where each shows n things.
+
+    parts: where an image shows several things, each of them alone, [b n c h w], in the order of the labels.
+    """
+
+    images: Tensor
+    labels: Tensor
+    parts: Tensor | None = None
+
+
+class Images(Protocol):
+    """What training and evaluation need of a data set; `ImageSet` is one, and sets made on the fly are others."""
+
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+    @property
+    def image_shape(self) -> tuple[int, int, int]: ...
+    @property
+    def labels_per_image(self) -> int: ...
+    def __len__(self) -> int: ...
+    def batch(self, indices: Tensor) -> Batch: ...
 
 
 @dataclass(frozen=True)
 class ImageSet:
     """Images [n c h w] in bytes, their labels [n] and the names of the classes.
 
-    views holds what is known of each image beyond its class, [n] each: instance, elevation, azimuth, lighting.
+    views holds what is known of each image beyond its class, [n] each: instance, elevation and azimuth (in degrees),
+    lighting. names tells the images apart: the files they came from, or else their rows.
     """
 
     images: Tensor
     labels: Tensor
     classes: tuple[str, ...]
     views: dict[str, Tensor] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    labels_per_image = 1
 
     def __post_init__(self) -> None:
+        if not self.names:
+            object.__setattr__(self, "names", tuple(map(str, range(len(self.images)))))
         if self.images.ndim != 4 or self.images.dtype != torch.uint8:
             got = f"{shape_text(self.images.shape)} of {self.images.dtype}"
             raise complaint("ImageSet", "images [n c h w] of bytes", got, "Convert them to torch.uint8.")
@@ -33,6 +63,8 @@ class ImageSet:
             if values.shape != self.images.shape[:1]:
                 expected = f"{name} [n] = ({len(self.images)})"
                 raise complaint("ImageSet", expected, shape_text(values.shape), "Give one for each image.")
+        if len(self.names) != len(self.images):
+            raise complaint("ImageSet", f"{len(self.images)} names", len(self.names), "Give one for each image.")
         if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
             got = f"{int(self.labels.min())} to {int(self.labels.max())}"
             raise complaint("ImageSet", f"labels from 0 to {len(self.classes) - 1}", got, "Name every class.")
@@ -45,10 +77,29 @@ class ImageSet:
         channels, height, width = self.images.shape[1:]
         return channels, height, width
 
+    def batch(self, indices: Tensor) -> Batch:
+        return Batch(self.images[indices].float() / 255, self.labels[indices])
+
     def take(self, indices: Tensor) -> ImageSet:
         """The images with these indices, in this order (or where a boolean mask is true)."""
+        if indices.dtype == torch.bool:
+            indices = indices.nonzero().squeeze(-1)
         views = {name: values[indices] for name, values in self.views.items()}
-        return ImageSet(self.images[indices], self.labels[indices], self.classes, views)
+        names = tuple(self.names[index] for index in indices.tolist())
+        return ImageSet(self.images[indices], self.labels[indices], self.classes, views, names)
+
+    def resize(self, size: int | tuple[int, int]) -> ImageSet:
+        """The images with this side, or height and width, smoothed where they shrink."""
+        size = (size, size) if isinstance(size, int) else size
+        if size == self.image_shape[1:]:
+            return self
+        images = torch.cat(
+            [
+                interpolate(chunk.float(), size, mode="bilinear", antialias=True).round_().clamp_(0, 255).byte()
+                for chunk in self.images.split(256)
+            ]
+        )
+        return replace(self, images=images)
 
     def counts(self) -> dict[str, int]:
         """How many images each class has."""
@@ -57,11 +108,15 @@ class ImageSet:
 
 
 class Splits(NamedTuple):
-    """Three disjoint parts of a data set. Choices are made on the validation part; the test part is for the end."""
+    """Disjoint parts of a data set. Choices are made on the validation part; the test part is for the end.
+
+    novel: test images from viewpoints that the other parts do not show, where the data were split by viewpoint.
+    """
 
     train: ImageSet
     validation: ImageSet
     test: ImageSet
+    novel: ImageSet | None = None
 
 
 def stratified_order(labels: Tensor, seed: int = 0) -> Tensor:
@@ -85,6 +140,12 @@ def split(data: ImageSet, sizes: Sequence[int], seed: int = 0) -> list[ImageSet]
     order = stratified_order(data.labels, seed)
     ends = torch.tensor([0, *sizes]).cumsum(0).tolist()
     return [data.take(order[start:end]) for start, end in pairwise(ends)]
+
+
+def hold_out(data: ImageSet, size: int, test: ImageSet, seed: int = 0) -> Splits:
+    """The parts of data that come with a test set: `size` training images, stratified, become the validation part."""
+    train, validation = split(data, [len(data) - size, size], seed)
+    return Splits(train, validation, test)
 
 
 def three_way(data: ImageSet, validation: float = 0.1, test: float = 0.2, seed: int = 0) -> Splits:

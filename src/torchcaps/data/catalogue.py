@@ -1,0 +1,29 @@
+"""Every data set that has a name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from torchcaps.data.base import Splits
+from torchcaps.data.builtin import digits, mnist_5k
+from torchcaps.types import check_choice
+
+# Each takes the folder where downloaded data live. The first line of its docstring is shown by `torchcaps list`.
+DATASETS: dict[str, Callable[[Path], Splits]] = {
+    "mnist-5k": mnist_5k,
+    "digits": digits,
+}
+
+
+def data_folder(folder: Path | str | None = None) -> Path:
+    """Where downloaded data live: the folder given, else TORCHCAPS_DATA, else a cache in the user's home."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(folder or os.environ.get("TORCHCAPS_DATA") or cache / "torchcaps").expanduser()
+
+
+def load_dataset(name: str = "mnist-5k", folder: Path | str | None = None) -> Splits:
+    """A data set by name, in its fixed parts. `DATASETS` lists the names; folder: see `data_folder`."""
+    check_choice("load_dataset", "name", name, list(DATASETS))
+    return DATASETS[name](data_folder(folder))
