@@ -1,54 +1,9 @@
-"""torchcaps: capsule networks for PyTorch, where every routing is a clustering algorithm."""
+"""torchcaps: capsule networks for PyTorch, where every routing is a clustering algorithm.
 
-from torchcaps.functional import SQUASHES, length, self_pooling, squash, squash_potential
-from torchcaps.layers import (
-    VOTES,
-    ClassCapsules,
-    ConvCapsules,
-    ConvDecoder,
-    Decoder,
-    DenseCapsules,
-    DenseDecoder,
-    PrimaryCapsules,
-    add_coordinates,
-    class_mask,
-)
-from torchcaps.losses import margin_loss, reconstruction_loss, spread_loss, spread_margin
-from torchcaps.models import MODELS, create_model
-from torchcaps.routing import ROUTINGS, ContractError, Routing, check_routing, make_routing, routing_options
-from torchcaps.types import Capsules, Routed, Step
+The public names are in `__init__.pyi`; each is imported on first use, so that the command line answers at once.
+"""
 
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __version__ = "0.1.0"
-
-__all__ = [
-    "MODELS",
-    "ROUTINGS",
-    "SQUASHES",
-    "VOTES",
-    "Capsules",
-    "ClassCapsules",
-    "ContractError",
-    "ConvCapsules",
-    "ConvDecoder",
-    "Decoder",
-    "DenseCapsules",
-    "DenseDecoder",
-    "PrimaryCapsules",
-    "Routed",
-    "Routing",
-    "Step",
-    "add_coordinates",
-    "check_routing",
-    "class_mask",
-    "create_model",
-    "length",
-    "make_routing",
-    "margin_loss",
-    "reconstruction_loss",
-    "routing_options",
-    "self_pooling",
-    "spread_loss",
-    "spread_margin",
-    "squash",
-    "squash_potential",
-]

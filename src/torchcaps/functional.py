@@ -11,7 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from torchcaps.types import Couplings, Votes, check_choice, check_range
+from torchcaps.errors import check_choice, check_range
+from torchcaps.types import Couplings, Votes
 
 HALVES = (torch.float16, torch.bfloat16)
 

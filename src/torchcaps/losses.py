@@ -12,7 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from torchcaps.types import check_choice, check_labels, check_positive, check_range, complaint, shape_text
+from torchcaps.errors import check_choice, check_positive, check_range, complaint, shape_text
+from torchcaps.types import check_labels
 
 REDUCTIONS = ["paper", "official", "none"]
 

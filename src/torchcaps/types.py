@@ -1,4 +1,4 @@
-"""The values that flow between layers, the letters of their axes, and the one form of error message.
+"""The values that flow between layers, and the letters of their axes.
 
 Letters, the same in annotations, einsum strings and comments: ``b`` batch, ``i`` child capsule, ``j`` parent
 capsule, ``e`` child pose, ``d`` vote and parent pose, ``h w`` grid, ``t`` token, ``k`` kernel offset,
@@ -7,12 +7,13 @@ capsule, ``e`` child pose, ``d`` vote and parent pose, ``h w`` grid, ``t`` token
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from torchcaps.errors import complaint, shape_text
 
 Poses = Float[Tensor, "*b i e"]
 Activations = Float[Tensor, "*b i"]
@@ -53,42 +54,6 @@ class Step(NamedTuple):
 
     routed: Routed
     objective: Tensor | None
-
-
-class InputError(ValueError):
-    """Something given that cannot be used, told in one sentence. The command line shows it without a traceback."""
-
-
-def complaint(owner: str, expected: object, got: object, remedy: str) -> InputError:
-    """The one form of error message: owner, what was expected, what was found, what to do."""
-    return InputError(f"{owner}: expected {expected}, got {got}. {remedy}")
-
-
-def shape_text(shape: Sequence[int]) -> str:
-    return "(" + ", ".join(str(size) for size in shape) + ")"
-
-
-def check_choice(owner: str, name: str, value: object, choices: Sequence[object]) -> None:
-    if value not in choices:
-        listed = ", ".join(repr(choice) for choice in choices)
-        raise complaint(owner, f"{name} to be one of {listed}", repr(value), f"Choose one of these as {name}.")
-
-
-def check_range(owner: str, name: str, value: float, low: float, high: float = float("inf")) -> None:
-    if not isinstance(value, int | float) or not low <= value <= high:
-        raise complaint(owner, f"{name} between {low:g} and {high:g}", repr(value), f"Choose {name} in this range.")
-
-
-def check_positive(owner: str, name: str, value: float) -> None:
-    if not isinstance(value, int | float) or not value > 0:
-        raise complaint(owner, f"{name} above 0", repr(value), f"Choose a positive {name}.")
-
-
-def check_count(owner: str, name: str, value: int, low: int = 1) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise complaint(
-            owner, f"{name} to be a whole number from {low} on", repr(value), f"Choose a whole number as {name}."
-        )
 
 
 def check_labels(owner: str, labels: Tensor, classes: int) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from torchcaps.types import complaint, shape_text
+from torchcaps.errors import complaint, shape_text
 
 
 class Batch(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 
 from torchcaps.data.base import Splits, split
 from torchcaps.data.files import image_set
-from torchcaps.types import complaint
+from torchcaps.errors import complaint
 
 
 def _missing(package: str) -> ValueError:

@@ -8,12 +8,30 @@ from pathlib import Path
 
 from torchcaps.data.base import Splits
 from torchcaps.data.builtin import digits, mnist_5k
-from torchcaps.types import check_choice
+from torchcaps.data.eth80 import eth80
+from torchcaps.data.generated import affnist, affnist_5k, multimnist, multimnist_5k, translated, translated_5k
+from torchcaps.data.mnist import fashion_mnist, kmnist, mnist
+from torchcaps.data.smallnorb import smallnorb
+from torchcaps.data.toys import toys, toys_full
+from torchcaps.errors import check_choice
 
 # Each takes the folder where downloaded data live. The first line of its docstring is shown by `torchcaps list`.
 DATASETS: dict[str, Callable[[Path], Splits]] = {
     "mnist-5k": mnist_5k,
     "digits": digits,
+    "mnist": mnist,
+    "fashion-mnist": fashion_mnist,
+    "kmnist": kmnist,
+    "toys": toys,
+    "toys-full": toys_full,
+    "smallnorb": smallnorb,
+    "eth-80": eth80,
+    "multimnist": multimnist,
+    "multimnist-5k": multimnist_5k,
+    "translated": translated,
+    "translated-5k": translated_5k,
+    "affnist": affnist,
+    "affnist-5k": affnist_5k,
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import warnings
+import zipfile
 import zlib
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 
 from torchcaps.data.base import ImageSet
-from torchcaps.types import complaint
+from torchcaps.errors import complaint
 
 PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
 _IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
@@ -54,9 +55,9 @@ def load_idx(images: Path | str, labels: Path | str, classes: tuple[str, ...] | 
 def load_npz(path: Path | str) -> ImageSet:
     """Images and labels from an npz file with the arrays `images` (or `x`) and `labels` (or `y`)."""
     try:
-        archive = np.load(path, allow_pickle=False)
-        arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, zlib.error, AttributeError, EOFError) as error:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, zlib.error, AttributeError, EOFError, zipfile.BadZipFile, TypeError) as error:
         raise complaint(str(path), "an npz file of plain arrays", str(error), "Save it with numpy.savez.") from None
     found: list[np.ndarray] = []
     for names in (("images", "x"), ("labels", "y")):
@@ -103,16 +104,17 @@ def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, 
     """
     path = Path(path)
     folders = sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
-    files = [(file, label) for label, folder in enumerate(folders) for file in _pictures_in(folder)]
+    files = [(file, label) for label, folder in enumerate(folders) for file in pictures_in(folder)]
     if not files:
         got = f"{len(folders)} subfolders without any" if folders else "no subfolders"
         raise complaint(str(path), "pictures in one subfolder for each class", got, "Sort pictures into subfolders.")
-    pictures, labels, bad = [], [], []
+    pictures, labels, names, bad = [], [], [], []
     for file, label in files:
         try:
-            pictures.append(_read_picture(file, size))
+            pictures.append(read_picture(file, size))
             labels.append(label)
-        except (OSError, ValueError, SyntaxError) as error:
+            names.append(file.relative_to(path).as_posix())
+        except Exception as error:  # Pillow raises many kinds for broken files
             bad.append(f"{file.name} ({error})")
     if bad:
         warnings.warn(
@@ -128,19 +130,25 @@ def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, 
     stack = np.stack(pictures)  # [n h w 3]
     grey = bool((stack == stack[..., :1]).all())
     if colour is False and not grey:
-        stack = np.round(stack @ np.array([0.299, 0.587, 0.114])).astype(np.uint8)[..., None]
+        stack = to_grey(stack)
     elif colour is False or (colour is None and grey):
         stack = stack[..., :1]
     images = torch.from_numpy(np.ascontiguousarray(np.moveaxis(stack, -1, 1)))
-    return ImageSet(images, torch.tensor(labels), tuple(folder.name for folder in folders))
+    classes = tuple(folder.name for folder in folders)
+    return ImageSet(images, torch.tensor(labels), classes, names=tuple(names))
 
 
-def _pictures_in(folder: Path) -> list[Path]:
+def to_grey(pixels: np.ndarray) -> np.ndarray:
+    """Bytes [... 3] of colour as [... 1] of brightness (ITU-R 601)."""
+    return np.round(pixels @ np.array([0.299, 0.587, 0.114])).astype(np.uint8)[..., None]
+
+
+def pictures_in(folder: Path) -> list[Path]:
     return sorted(file for file in folder.rglob("*") if file.suffix.lower() in PICTURES and file.is_file())
 
 
-def _read_picture(path: Path, size: int | tuple[int, int] | None) -> np.ndarray:
-    """A picture as bytes [h w 3], upright, on white, resized."""
+def read_picture(path: Path, size: int | tuple[int, int] | None, *, colour: bool = True) -> np.ndarray:
+    """A picture as bytes [h w 3], or [h w 1] in grey, upright, on white, resized."""
     from PIL import Image, ImageOps
 
     with Image.open(path) as opened:
@@ -156,4 +164,5 @@ def _read_picture(path: Path, size: int | tuple[int, int] | None) -> np.ndarray:
         if size is not None:
             height, width = (size, size) if isinstance(size, int) else size
             picture = picture.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=3.0)
-        return np.asarray(picture)
+        pixels = np.asarray(picture)
+        return pixels if colour else to_grey(pixels)

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from torchcaps.errors import check_choice, complaint
 from torchcaps.layers.votes import VoteTransform, make_votes
 from torchcaps.routing import ROUTINGS, Routing, make_routing, routing_options
 from torchcaps.routing.competition import OverParents, over_own_parents
-from torchcaps.types import Capsules, Routed, Step, check_choice, complaint
+from torchcaps.types import Capsules, Routed, Step
 
 
 class Gathered(NamedTuple):
@@ -71,8 +72,10 @@ class RoutedLayer(nn.Module):
         self.routing = _routing_for(owner, routing, routing_options, known)
         if std is None and not isinstance(votes, VoteTransform) and not self.routing.averages:
             children = expected_children or in_capsules or 1024
-            length = 0.7 * math.sqrt(children * self.votes.fan_out()) / (rivals or out_capsules)
-            self.votes.start_at(1 / length)
+            vote = 0.7 * math.sqrt(self.votes.fan_out())  # the length of a vote, for weights of standard deviation one
+            start = (rivals or out_capsules) / (vote * math.sqrt(children))
+            # Few children of a dense layer would need votes so long that the first couplings are all or nothing.
+            self.votes.start_at(start if rivals else min(start, 0.4 / vote))
 
     def gather(self, children: Capsules) -> Gathered:
         raise NotImplementedError

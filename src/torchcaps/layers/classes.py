@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchcaps.errors import check_choice
 from torchcaps.layers.base import Gathered, RoutedLayer
 from torchcaps.layers.votes import VoteTransform, add_coordinates, check_coordinates
 from torchcaps.routing import Routing
-from torchcaps.types import Capsules, check_capsules, check_choice
+from torchcaps.types import Capsules, check_capsules
 
 
 class ClassCapsules(RoutedLayer):

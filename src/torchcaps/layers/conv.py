@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from torchcaps.errors import check_choice, check_count, complaint
 from torchcaps.layers.base import Gathered, RoutedLayer
 from torchcaps.layers.votes import VoteTransform
 from torchcaps.routing import Routing
 from torchcaps.routing.competition import Reduce, over_own_parents
-from torchcaps.types import Capsules, Routed, check_capsules, check_choice, check_count, complaint
+from torchcaps.types import Capsules, Routed, check_capsules
 
 Sizes = tuple[int, ...]
 

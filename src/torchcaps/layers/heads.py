@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from torchcaps.types import Capsules, check_capsules, check_labels, check_range, complaint, shape_text
+from torchcaps.errors import check_range, complaint, shape_text
+from torchcaps.types import Capsules, check_capsules, check_labels
 
 
 def class_mask(activations: Float[Tensor, "b y"], labels: Tensor | None = None, *, top: int | None = None) -> Tensor:

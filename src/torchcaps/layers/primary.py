@@ -11,8 +11,9 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from torchcaps.errors import check_choice, complaint, shape_text
 from torchcaps.functional import SQUASHES, length, squash
-from torchcaps.types import Capsules, check_choice, complaint, shape_text
+from torchcaps.types import Capsules
 
 
 class PrimaryCapsules(nn.Module):

@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from torchcaps.errors import check_choice, check_count, check_positive, complaint
 from torchcaps.functional import safe_divide
-from torchcaps.types import Votes, check_choice, check_count, check_positive, complaint
+from torchcaps.types import Votes
 
 
 class VoteTransform(nn.Module):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from torchcaps.errors import check_choice, check_count, complaint
 from torchcaps.models.base import CapsuleModel, ImageModel, ImageShape
 from torchcaps.models.capsnet import CapsNet
 from torchcaps.models.cnn import CNN, SmallCNN
 from torchcaps.models.efficient import EfficientCapsNet
 from torchcaps.models.matrix import MatrixCapsules, SmallMatrixCapsules
 from torchcaps.routing import ROUTINGS, routing_options
-from torchcaps.types import check_choice, check_count, complaint
 
 MODELS: dict[str, type[ImageModel]] = {
     "efficient": EfficientCapsNet,

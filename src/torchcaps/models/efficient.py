@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import nn
 
+from torchcaps.errors import complaint
 from torchcaps.layers import Decoder, DenseCapsules, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, feature_shape, make_decoder
-from torchcaps.types import complaint
 
 
 def efficient_stem(image_shape: ImageShape) -> nn.Sequential:

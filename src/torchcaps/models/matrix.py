@@ -9,10 +9,10 @@ from typing import Any
 
 from torch import nn
 
+from torchcaps.errors import check_choice, complaint
 from torchcaps.layers import ClassCapsules, ConvCapsules, Decoder, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
 from torchcaps.routing import ROUTINGS
-from torchcaps.types import check_choice, complaint
 
 
 class MatrixCapsules(CapsuleModel):

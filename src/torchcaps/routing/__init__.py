@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchcaps.errors import check_choice, complaint
 from torchcaps.routing.attention import Attention
 from torchcaps.routing.base import Routing
 from torchcaps.routing.competition import over_own_parents
@@ -14,7 +15,6 @@ from torchcaps.routing.entropy import Entropy
 from torchcaps.routing.gaussian import Gaussian
 from torchcaps.routing.kmeans import KMeans
 from torchcaps.routing.uniform import Uniform
-from torchcaps.types import check_choice, complaint
 
 ROUTINGS: dict[str, type[Routing]] = {
     "dynamic": Dynamic,

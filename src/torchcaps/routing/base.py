@@ -13,21 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchcaps.errors import check_choice, check_count, check_range, complaint, shape_text
 from torchcaps.functional import HALVES
 from torchcaps.routing.competition import OverParents, compete, over_own_parents, sample_parents, scores_of, silence
-from torchcaps.types import (
-    Activations,
-    Couplings,
-    Mask,
-    Routed,
-    Step,
-    Votes,
-    check_choice,
-    check_count,
-    check_range,
-    complaint,
-    shape_text,
-)
+from torchcaps.types import Activations, Couplings, Mask, Routed, Step, Votes
 
 
 def _cast(routed: Routed, dtype: torch.dtype) -> Routed:

@@ -10,8 +10,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from torchcaps.errors import complaint
 from torchcaps.routing.base import Routing
-from torchcaps.types import Routed, complaint
+from torchcaps.types import Routed
 
 
 class ContractError(AssertionError):

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchcaps.errors import check_choice, complaint
 from torchcaps.functional import SQUASHES, agree, combine, length, squash, squash_potential
 from torchcaps.routing.base import Routing
-from torchcaps.types import Activations, Couplings, Routed, Votes, check_choice, complaint
+from torchcaps.types import Activations, Couplings, Routed, Votes
 
 
 class Dynamic(Routing):

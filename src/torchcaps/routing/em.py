@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
+from torchcaps.errors import check_choice, check_positive, check_range, complaint
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
-from torchcaps.types import Activations, Couplings, Votes, check_choice, check_positive, check_range, complaint
+from torchcaps.types import Activations, Couplings, Votes
 
 # The official code writes its activation logit with log variances, so twice our cost at half our temperature, and
 # stores beta_active / 2500; beta_use is its sigma bias times half of (1 + log 2 pi).

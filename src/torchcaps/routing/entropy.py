@@ -12,9 +12,10 @@ from typing import Any
 
 from torch import Tensor
 
+from torchcaps.errors import check_positive, complaint
 from torchcaps.functional import agree, combine, length, unit
 from torchcaps.routing.base import Routing
-from torchcaps.types import Activations, Couplings, Routed, Votes, check_positive, complaint
+from torchcaps.types import Activations, Couplings, Routed, Votes
 
 
 class Entropy(Routing):

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchcaps.errors import check_choice, check_positive, check_range
 from torchcaps.functional import combine
 from torchcaps.routing.base import Routing
-from torchcaps.types import Activations, Couplings, Routed, Votes, check_choice, check_positive, check_range
+from torchcaps.types import Activations, Couplings, Routed, Votes
 
 LOG_2PI = math.log(2 * math.pi)
 

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchcaps.errors import check_choice, check_positive
 from torchcaps.functional import agree, combine, length, safe_divide, squash, unit
 from torchcaps.routing.base import Routing
-from torchcaps.types import Activations, Couplings, Routed, Votes, check_choice, check_positive
+from torchcaps.types import Activations, Couplings, Routed, Votes
 
 
 class Centres(NamedTuple):

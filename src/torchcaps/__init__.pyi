@@ -1,0 +1,54 @@
+"""torchcaps: capsule networks for PyTorch, where every routing is a clustering algorithm."""
+
+from .functional import SQUASHES, length, self_pooling, squash, squash_potential
+from .layers import (
+    VOTES,
+    ClassCapsules,
+    ConvCapsules,
+    ConvDecoder,
+    Decoder,
+    DenseCapsules,
+    DenseDecoder,
+    PrimaryCapsules,
+    add_coordinates,
+    class_mask,
+)
+from .losses import margin_loss, reconstruction_loss, spread_loss, spread_margin
+from .models import MODELS, create_model
+from .routing import ROUTINGS, ContractError, Routing, check_routing, make_routing, routing_options
+from .types import Capsules, Routed, Step
+
+__version__: str
+
+__all__ = [
+    "MODELS",
+    "ROUTINGS",
+    "SQUASHES",
+    "VOTES",
+    "Capsules",
+    "ClassCapsules",
+    "ContractError",
+    "ConvCapsules",
+    "ConvDecoder",
+    "Decoder",
+    "DenseCapsules",
+    "DenseDecoder",
+    "PrimaryCapsules",
+    "Routed",
+    "Routing",
+    "Step",
+    "add_coordinates",
+    "check_routing",
+    "class_mask",
+    "create_model",
+    "length",
+    "make_routing",
+    "margin_loss",
+    "reconstruction_loss",
+    "routing_options",
+    "self_pooling",
+    "spread_loss",
+    "spread_margin",
+    "squash",
+    "squash_potential",
+]

@@ -1,0 +1,253 @@
+"""What a training run needs to know. The dataclass is the command line: fields are options, their texts the help.
+
+An option left out is filled in by `complete`, from the recipe of its model and the number of training images.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from tyro.conf import Positional, UseAppendAction, arg
+
+from torchcaps.errors import check_choice, check_count, check_positive, check_range, complaint
+
+Value = TypeVar("Value")
+# What help shows for options that may be left out.
+Count = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
+Number = Annotated[float | None, arg(metavar="X", help_behavior_hint="")]
+Name = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
+Folder = Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")]
+Schedule = Literal["one-cycle", "exponential", "constant"]
+Loss = Literal["margin", "spread", "nll", "cross-entropy"]
+Viewpoint = Literal["azimuth", "elevation"]
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    data: Annotated[Positional[str], arg(metavar="DATA")] = "mnist-5k"
+    """A name (torchcaps list datasets), a folder with a subfolder of pictures for each class, an .npz, or idx files."""
+    out: Folder = None
+    """The run folder to make; left out, a new one under runs/."""
+
+    model: Annotated[str, arg(metavar="NAME")] = "efficient"
+    """efficient, capsnet, matrix, matrix-small, cnn or cnn-small (torchcaps list models)."""
+    routing: Name = None
+    """attention, dynamic, em, entropy, gaussian, kmeans or uniform; left out, the model's own."""
+    iterations: Count = None
+    """Routing iterations."""
+    option: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = ()
+    """A further option of the model or its routing as NAME=VALUE, say capsules=32 or leaky=true; may be repeated."""
+
+    preset: Literal["default", "paper", "best"] = "default"
+    """Where an option is left out: a quick good recipe, the choices of the model's paper, or a longer recipe."""
+    epochs: Count = None
+    """Times through the training images."""
+    batch_size: Count = None
+    """Images in each step."""
+    lr: Number = None
+    """The highest learning rate."""
+    schedule: Annotated[Schedule | None, arg(metavar="NAME", help_behavior_hint="")] = None
+    """How the learning rate moves: one-cycle (up, then down to zero), exponential (0.96 in 2,000 steps), constant."""
+    weight_decay: Number = None
+    """Decoupled weight decay (AdamW)."""
+    loss: Annotated[Loss | None, arg(metavar="NAME", help_behavior_hint="")] = None
+    """margin, spread, nll or cross-entropy; left out, the one that suits the routing."""
+    reconstruction: Number = None
+    """Weight of the squared error of the reconstruction, summed over pixels; 0 for no decoder."""
+    augment: Name = None
+    """none, shift, affine, photo or norb: how training images are varied; left out, what suits the data."""
+
+    size: Count = None
+    """Resize images to this many pixels a side."""
+    colour: Annotated[bool | None, arg(metavar="True|False", help_behavior_hint="")] = None
+    """Pictures of a folder in colour or in grey; left out, as they are."""
+    viewpoint: Annotated[Viewpoint | None, arg(metavar="NAME", help_behavior_hint="")] = None
+    """azimuth or elevation: train on some of them only; evaluate then tells familiar and novel viewpoints apart."""
+    validation: float = 0.1
+    """The share of your own images held out to choose the best epoch."""
+    test: float = 0.2
+    """The share of your own images held out for the test."""
+    limit: Count = None
+    """Train on so many images only, stratified."""
+    data_dir: Folder = None
+    """Where data sets by name are kept; left out, TORCHCAPS_DATA or a cache folder in your home."""
+
+    seed: int = 0
+    """Makes the run repeatable: start, order, augmentation, split of your own images."""
+    patience: Count = None
+    """Stop when the validation accuracy has not risen for so many epochs."""
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """auto, cpu, cuda or mps."""
+    precision: Literal["float32", "float16", "bfloat16"] = "float32"
+    """Mixed precision for devices that gain from it."""
+    tensorboard: bool = False
+    """Write TensorBoard logs too (needs the package tensorboard)."""
+
+    def model_options(self) -> dict[str, Any]:
+        """What `create_model` gets beside the sizes."""
+        options: dict[str, Any] = dict(_parse_option(text) for text in self.option)
+        if self.routing is not None:
+            options["routing"] = self.routing
+        if self.iterations is not None:
+            options["iterations"] = self.iterations
+        if self.model not in ("cnn", "cnn-small"):
+            options["decoder"] = bool(self.reconstruction)
+        return options
+
+
+@dataclass(frozen=True)
+class Train(TrainConfig):
+    """Train a network on labelled images and keep it in a run folder: weights, metrics, split, options."""
+
+    config: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """Take the options from this JSON file (the config.json of a run); those given beside it win."""
+    resume: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
+    """Go on with this run, interrupted before, as if it had not been. No other option is taken."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Test a run: accuracy, error with its 95 % interval, a table of classes; pictures go into the run folder."""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder."""
+    data: Annotated[str | None, arg(metavar="DATA", help_behavior_hint="")] = None
+    """Other data than the run's own: a name, a folder or a file. All of a folder or file is used."""
+    part: Literal["test", "validation", "train"] = "test"
+    """The part of the data."""
+    data_dir: Folder = None
+    """Where data sets by name are kept."""
+    json: bool = False
+    """Print JSON instead of tables."""
+    pictures: bool = True
+    """Draw the confusion matrix, mistakes and reconstructions."""
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Classify picture files with a trained run."""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder."""
+    files: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE...")]
+    """Picture files, and folders of them."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True)
+class List:
+    """What there is: models, routings, datasets or runs."""
+
+    what: Annotated[Positional[Literal["models", "routings", "datasets", "runs"]], arg(metavar="WHAT")]
+    """models, routings, datasets or runs."""
+    folder: Path = Path("runs")
+    """Where to look for runs."""
+
+
+def filled(value: Value | None) -> Value:
+    """An option that `complete` has filled in."""
+    assert value is not None, "complete(config, images) comes first"
+    return value
+
+
+def _parse_option(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not (equals and name):
+        raise complaint("--option", "NAME=VALUE", repr(text), "Write it like --option leaky=true.")
+    try:
+        parsed = json.loads(value)
+    except json.JSONDecodeError:
+        parsed = value
+    return name, tuple(parsed) if isinstance(parsed, list) else parsed
+
+
+# What an option is when it is left out. "images" is how many a run shows at least, so that small sets get more epochs.
+_COMMON = {
+    "images": 100_000,
+    "epochs": 10,
+    "batch_size": 64,
+    "lr": 3e-3,
+    "schedule": "one-cycle",
+    "weight_decay": 0.01,
+    "reconstruction": 0.0005,
+}
+_SABOUR = {**_COMMON, "images": 0, "batch_size": 128, "lr": 1e-3, "schedule": "exponential", "weight_decay": 0.0}
+_MATRIX = {**_COMMON, "images": 60_000, "reconstruction": 0.0}
+RECIPES: dict[str, dict[str, dict[str, Any]]] = {
+    "efficient": {
+        "default": _COMMON,
+        "best": {**_COMMON, "epochs": 30, "images": 200_000},
+        "paper": {**_SABOUR, "epochs": 150, "batch_size": 16, "lr": 5e-4},
+    },
+    "capsnet": {
+        "default": {**_COMMON, "batch_size": 128, "lr": 2e-3},
+        "best": {**_COMMON, "batch_size": 128, "lr": 2e-3, "epochs": 50},
+        "paper": {**_SABOUR, "epochs": 50, "augment": "shift"},
+    },
+    "matrix": {
+        "default": _MATRIX,
+        "best": {**_MATRIX, "epochs": 50},
+        "paper": {**_SABOUR, "batch_size": 64, "lr": 3e-3, "weight_decay": 2e-7, "epochs": 300, "reconstruction": 0.0},
+    },
+    "cnn": {
+        "default": {**_COMMON, "lr": 1e-3},
+        "best": {**_COMMON, "lr": 1e-3, "epochs": 30},
+        "paper": {**_SABOUR, "epochs": 50, "augment": "shift"},
+    },
+}
+RECIPES |= {"matrix-small": RECIPES["matrix"], "cnn-small": {**RECIPES["efficient"], "paper": RECIPES["cnn"]["paper"]}}
+_AUGMENT = {"toys": "norb", "toys-full": "norb", "smallnorb": "norb", "eth-80": "photo", "multimnist": "none"}
+
+
+def complete(config: TrainConfig, images: int) -> TrainConfig:
+    """The config with every option filled in, for so many training images."""
+    check_choice("train", "model", config.model, list(RECIPES))
+    recipe = dict(RECIPES[config.model][config.preset])
+    shown = recipe.pop("images")
+    recipe["epochs"] = max(recipe["epochs"], math.ceil(shown / max(1, images)))
+    recipe.setdefault("augment", _AUGMENT.get(config.data.removesuffix("-5k"), "affine"))
+    if config.model in ("cnn", "cnn-small"):
+        recipe["reconstruction"] = 0.0
+    missing = {name: value for name, value in recipe.items() if getattr(config, name) is None}
+    config = dataclasses.replace(config, **missing)
+    _check(config)
+    return config
+
+
+def _check(config: TrainConfig) -> None:
+    for name in ("epochs", "batch_size", "iterations", "size", "limit", "patience"):
+        if getattr(config, name) is not None:
+            check_count("train", name, getattr(config, name))
+    check_positive("train", "lr", filled(config.lr))
+    for name in ("weight_decay", "reconstruction"):
+        check_range("train", name, getattr(config, name), 0)
+    for name in ("validation", "test"):
+        check_range("train", name, getattr(config, name), 0, 0.9)
+    check_count("train", "seed", config.seed, 0)
+
+
+def save_config(config: TrainConfig, path: Path) -> None:
+    path.write_text(json.dumps(dataclasses.asdict(config), indent=2, default=str) + "\n")
+
+
+def load_config(path: Path) -> TrainConfig:
+    """A config written by `save_config`, or by hand: a JSON object with some of the options."""
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise complaint(str(path), "a JSON file of options", str(error), "Give the config.json of a run.") from None
+    known = {field.name: field for field in dataclasses.fields(TrainConfig)}
+    unknown = [name for name in values if name not in known] if isinstance(values, dict) else [type(values).__name__]
+    if unknown:
+        raise complaint(str(path), f"options among {', '.join(known)}", ", ".join(unknown), "Drop or rename them.")
+    for name in ("out", "data_dir"):
+        if values.get(name) is not None:
+            values[name] = Path(values[name])
+    values["option"] = tuple(values.get("option", ()))
+    return TrainConfig(**values)

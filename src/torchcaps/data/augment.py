@@ -1,0 +1,180 @@
+"""Random changes to batches of images [b c h w] from 0 to 1, a different one for each image.
+
+All draw from torch's own randomness, or from a generator given. Directions are x to the right and y down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import radians
+
+import torch
+from torch import Generator, Tensor
+from torch.nn.functional import grid_sample, pad
+
+from torchcaps.errors import check_choice, check_count, check_range, complaint, shape_text
+
+# What lies beyond the edge of an image: nothing, or its outermost pixels (for photographs).
+FILLS = {"zeros": "constant", "border": "replicate"}
+
+
+def shift(images: Tensor, pixels: int, fill: str = "zeros", generator: Generator | None = None) -> Tensor:
+    """Move each image by up to this many whole pixels along both axes; what leaves it does not come back."""
+    _check_images("shift", images)
+    check_count("shift", "pixels", pixels, low=0)
+    check_choice("shift", "fill", fill, list(FILLS))
+    wide = pad(images, [pixels] * 4, mode=FILLS[fill])
+    return _random_window(wide, images.shape[-2], images.shape[-1], generator)
+
+
+def affine(
+    images: Tensor,
+    rotate: float = 0.0,
+    scale: tuple[float, float] = (1.0, 1.0),
+    shear: float = 0.0,
+    translate: float = 0.0,
+    fill: str = "zeros",
+    generator: Generator | None = None,
+) -> Tensor:
+    """Turn each image by up to `rotate` degrees, scale it by a factor from `scale`, shear and move it.
+
+    shear: how far x moves for each y, up to this much either way. translate: pixels, whole or not.
+    """
+    _check_images("affine", images)
+    check_range("affine", "rotate", rotate, 0)
+    check_range("affine", "shear", shear, 0)
+    check_range("affine", "translate", translate, 0)
+    _check_factors("affine", "scale", scale)
+    draws = _rand(images, (5, len(images)), generator)
+    angle, slope, right, down = 2 * draws[:4] - 1
+    factor = scale[0] + (scale[1] - scale[0]) * draws[4]
+    linear = linear_maps(radians(rotate) * angle, shear * slope, factor, factor)
+    return warp(images, linear, translate * torch.stack([right, down], -1), fill)
+
+
+def brightness(images: Tensor, amount: float, generator: Generator | None = None) -> Tensor:
+    """Add one number from -amount to amount to all pixels of an image."""
+    _check_images("brightness", images)
+    check_range("brightness", "amount", amount, 0)
+    added = amount * (2 * _rand(images, (len(images), 1, 1, 1), generator) - 1)
+    return (images + added).clamp(0, 1)
+
+
+def contrast(images: Tensor, low: float, high: float, generator: Generator | None = None) -> Tensor:
+    """Bring all pixels of an image closer to their mean, or further from it, by one factor from low to high."""
+    _check_images("contrast", images)
+    _check_factors("contrast", "low and high", (low, high), least=0)
+    factor = low + (high - low) * _rand(images, (len(images), 1, 1, 1), generator)
+    mean = images.mean((1, 2, 3), keepdim=True)
+    return (mean + factor * (images - mean)).clamp(0, 1)
+
+
+def flip(images: Tensor, generator: Generator | None = None) -> Tensor:
+    """Exchange left and right in about half of the images."""
+    _check_images("flip", images)
+    return torch.where(_rand(images, (len(images), 1, 1, 1), generator) < 0.5, images.flip(-1), images)
+
+
+def crop(images: Tensor, size: int | tuple[int, int], generator: Generator | None = None) -> Tensor:
+    """A part of each image with this side, or height and width, from a random place."""
+    return _random_window(images, *_crop_size("crop", images, size), generator)
+
+
+def centre_crop(images: Tensor, size: int | tuple[int, int]) -> Tensor:
+    """The middle of each image with this side, or height and width; what `crop` becomes when a model is judged."""
+    height, width = _crop_size("centre_crop", images, size)
+    top, left = (images.shape[-2] - height) // 2, (images.shape[-1] - width) // 2
+    return images[..., top : top + height, left : left + width]
+
+
+def window(images: Tensor, top: Tensor, left: Tensor, height: int, width: int) -> Tensor:
+    """The part of each image that starts at its own row top [b] and column left [b]."""
+    # All windows are one view, so that only the chosen ones are ever copied.
+    windows = images.unfold(2, height, 1).unfold(3, width, 1)
+    chosen: Tensor = windows[torch.arange(len(images), device=images.device), :, top, left]
+    return chosen
+
+
+def linear_maps(angle: Tensor, shear: Tensor, scale_x: Tensor, scale_y: Tensor) -> Tensor:
+    """Matrices [b 2 2] on (x, y) that scale, then shear x by y, then turn (clockwise as seen, as y points down)."""
+    cos, sin = angle.cos(), angle.sin()
+    rows = [cos * scale_x, (shear * cos - sin) * scale_y, sin * scale_x, (shear * sin + cos) * scale_y]
+    return torch.stack(rows, -1).unflatten(-1, (2, 2))
+
+
+def warp(images: Tensor, linear: Tensor, offset: Tensor, fill: str = "zeros") -> Tensor:
+    """Each image with its points moved, linear @ (x, y) + offset, in pixels from its centre; smooth between pixels."""
+    check_choice("warp", "fill", fill, list(FILLS))
+    height, width = images.shape[-2:]
+    (xx, xy), (yx, yy) = linear.permute(1, 2, 0)
+    inverse = torch.stack([yy, -xy, -yx, xx], -1).div_((xx * yy - xy * yx).unsqueeze(-1)).unflatten(-1, (2, 2))
+    y, x = torch.meshgrid(_steps(height, images), _steps(width, images), indexing="ij")
+    # grid_sample asks where each pixel comes from, in halves of the image. (affine_grid is far slower.)
+    source = inverse @ (torch.stack([x, y]).flatten(1) - offset.unsqueeze(-1))
+    source = source * source.new_tensor([[2 / width], [2 / height]])
+    grid = source.unflatten(-1, (height, width)).permute(0, 2, 3, 1)
+    return grid_sample(images, grid, padding_mode=fill, align_corners=False)
+
+
+def _steps(size: int, images: Tensor) -> Tensor:
+    return torch.arange(size, device=images.device, dtype=images.dtype) - (size - 1) / 2
+
+
+def _none(images: Tensor) -> Tensor:
+    return images
+
+
+def _photo(images: Tensor) -> Tensor:
+    moved = affine(flip(images), 10, (0.9, 1.1), translate=images.shape[-1] / 16, fill="border")
+    return contrast(brightness(moved, 0.1), 0.8, 1.2)
+
+
+def _norb(images: Tensor) -> Tensor:
+    return contrast(brightness(shift(images, 2, "border"), 63 / 255), 0.2, 1.8)
+
+
+# Ready recipes by name. shift: Sabour et al. (2017). norb: the light as in the code of Hinton et al. (2018), who
+# moved the images by random crops; the shift stands for these where the network takes whole images.
+AUGMENTATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": _none,
+    "shift": partial(shift, pixels=2),
+    "affine": partial(affine, rotate=15, scale=(0.9, 1.1), shear=0.1, translate=2),
+    "photo": _photo,
+    "norb": _norb,
+}
+
+
+def _rand(images: Tensor, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+    device = images.device if generator is None else generator.device
+    return torch.rand(shape, generator=generator, device=device, dtype=images.dtype).to(images.device)
+
+
+def _random_window(images: Tensor, height: int, width: int, generator: Generator | None) -> Tensor:
+    device = images.device if generator is None else generator.device
+    top, left = (
+        torch.randint(room + 1, (len(images),), generator=generator, device=device).to(images.device)
+        for room in (images.shape[-2] - height, images.shape[-1] - width)
+    )
+    return window(images, top, left, height, width)
+
+
+def _check_images(owner: str, images: Tensor) -> None:
+    if images.ndim != 4 or not images.is_floating_point():
+        got = f"{shape_text(images.shape)} of {images.dtype}"
+        raise complaint(owner, "images [b c h w] from 0 to 1", got, "Take them from a set's .batch(indices).")
+
+
+def _check_factors(owner: str, name: str, factors: tuple[float, float], least: float = 0.01) -> None:
+    low, high = factors
+    if not least <= low <= high:
+        raise complaint(owner, f"{name} from {least:g} on, the lower first", f"({low}, {high})", "Swap or raise them.")
+
+
+def _crop_size(owner: str, images: Tensor, size: int | tuple[int, int]) -> tuple[int, int]:
+    _check_images(owner, images)
+    height, width = (size, size) if isinstance(size, int) else size
+    if not (1 <= height <= images.shape[-2] and 1 <= width <= images.shape[-1]):
+        expected = f"a size from 1 x 1 to {images.shape[-2]} x {images.shape[-1]}"
+        raise complaint(owner, expected, f"{height} x {width}", "Choose a part of the image.")
+    return height, width

@@ -1,0 +1,126 @@
+"""Pictures of what a model does, drawn with matplotlib."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from torchcaps.data import Images
+from torchcaps.evaluate import Evaluation
+from torchcaps.models import ImageModel
+
+RIGHT, WRONG, GREY = "#1b7837", "#b2182b", "#555555"
+
+
+def evaluation_pictures(model: ImageModel, data: Images, result: Evaluation, folder: Path) -> list[Path]:
+    """The confusion of classes, and examples: images that were answered rightly and wrongly, with reconstructions."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    if result.labels.shape[-1] == 1:
+        paths.append(folder / "confusion.png")
+        confusion_figure(result).savefig(paths[-1], dpi=130)
+    paths.append(folder / "examples.png")
+    examples_figure(model, data, result).savefig(paths[-1], dpi=130)
+    return paths
+
+
+def confusion_figure(result: Evaluation) -> Figure:
+    """Rows are the true classes, columns the answers; shades are shares of a row, so that mistakes stand out."""
+    counts = result.confusion
+    size = len(result.classes)
+    shares = counts / counts.sum(1, keepdim=True).clamp(min=1)
+    side = min(14.0, 2.6 + 0.42 * size)
+    figure = Figure(figsize=(side, side), layout="constrained")
+    axes = figure.add_subplot()
+    axes.imshow(shares.sqrt(), cmap="Blues", vmin=0, vmax=1)  # the root lifts rare mistakes out of the white
+    long = max(len(name) for name in result.classes) > 3
+    axes.set_xticks(range(size), result.classes, rotation=90 if long else 0)
+    axes.set_yticks(range(size), result.classes)
+    axes.set_xlabel("answer")
+    axes.set_ylabel("truth")
+    axes.set_title(f"{result.errors:,} mistakes in {result.count:,} images ({result.accuracy:.2%} right)", fontsize=10)
+    if size <= 30:
+        for row in range(size):
+            for column in range(size):
+                if counts[row, column]:
+                    colour = "white" if shares[row, column] > 0.4 else "black"
+                    text = str(int(counts[row, column]))
+                    axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=8)
+    return figure
+
+
+@torch.no_grad()
+def examples_figure(model: ImageModel, data: Images, result: Evaluation, columns: int = 10) -> Figure:
+    """One row of images answered rightly, from all classes in turn, then the mistakes, the most confident first.
+
+    Below each image stands its reconstruction, drawn from the predicted capsule; where an image shows two things, each
+    is drawn in a colour of its own. Labels read truth -> answer (activation).
+    """
+    rows = torch.cat([_spread(result, columns), _worst_mistakes(result, 2 * columns)])
+    batch = data.batch(rows)
+    drawn = None
+    if model.decoder is not None:
+        capsules = model.eval()(batch.images)
+        drawn = model.reconstruct(capsules, top=result.labels.shape[-1])  # [n m c h w]
+    lines = -(-len(rows) // columns)
+    high = 2 if drawn is not None else 1
+    figure = Figure(figsize=(1.05 * columns, 1.32 * lines * high + 0.3), layout="constrained")
+    grid = figure.subplots(lines * high, columns, squeeze=False)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for place, row in enumerate(rows.tolist()):
+        line, column = divmod(place, columns)
+        axes = grid[line * high, column]
+        show_image(axes, batch.images[place])
+        axes.set_title(_caption(result, row), fontsize=7, color=RIGHT if result.right[row] else WRONG)
+        if drawn is not None:
+            show_image(grid[line * high + 1, column], _overlay(drawn[place]))
+    what = "images, and below each its reconstruction" if drawn is not None else "images"
+    figure.suptitle(f"{what}: right answers first, then mistakes (truth → answer, activation)", fontsize=9, color=GREY)
+    return figure
+
+
+def show_image(axes: Any, image: Tensor) -> None:
+    """An image [c h w] from 0 to 1: colour if it has three channels, else the first one in grey."""
+    if image.shape[0] == 3:
+        axes.imshow(image.movedim(0, -1).clamp(0, 1))
+    else:
+        axes.imshow(image[0], cmap="gray", vmin=0, vmax=1)
+
+
+def _overlay(drawn: Tensor) -> Tensor:
+    """One thing [1 c h w] as it is; two grey things in red and green, yellow where they overlap."""
+    if len(drawn) == 1 or drawn.shape[1] != 1:
+        return drawn.sum(0).clamp(max=1)
+    return torch.stack([drawn[0, 0], drawn[1, 0], torch.zeros_like(drawn[0, 0])])
+
+
+def _caption(result: Evaluation, row: int) -> str:
+    def names(places: Tensor) -> str:
+        return "+".join(sorted(result.classes[place][:10] for place in places.tolist()))
+
+    truth, answer = names(result.labels[row]), names(result.predictions[row])
+    active = result.activations[row, result.predictions[row]].min()
+    words = truth if result.right[row] else f"{truth} → {answer}"
+    return f"{words} ({active:.2f})"
+
+
+def _spread(result: Evaluation, count: int) -> Tensor:
+    """Images answered rightly, taking the classes in turn."""
+    right = result.right.nonzero().squeeze(-1)
+    labels = result.labels[right, 0]
+    turns = torch.zeros(len(right))
+    for label in labels.unique():
+        mine = labels == label
+        turns[mine] = torch.arange(int(mine.sum()), dtype=torch.float32)
+    return right[(turns * len(result.classes) + labels).argsort()[:count]]
+
+
+def _worst_mistakes(result: Evaluation, count: int) -> Tensor:
+    wrong = (~result.right).nonzero().squeeze(-1)
+    active = result.activations[wrong].max(-1).values
+    return wrong[active.argsort(descending=True)[:count]]

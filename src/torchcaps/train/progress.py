@@ -1,0 +1,124 @@
+"""What happens around the training steps: a progress bar, the table of metrics, and what is kept on disk."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import sys
+import time
+from typing import Any
+
+import lightning.pytorch as pl
+from tqdm.auto import tqdm
+
+from torchcaps.runs import Run, write_whole
+
+COLUMNS = [
+    "epoch",
+    "train_loss",
+    "train_accuracy",
+    "validation_loss",
+    "validation_accuracy",
+    "learning_rate",
+    "images_per_second",
+    "seconds",
+]
+
+
+class Progress(pl.Callback):
+    """Shows how training goes and keeps what it gives: best weights, last checkpoint, metrics."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.began = False
+        self.best = -math.inf
+        self.waited = 0
+        self.rows: list[dict[str, Any]] = []
+        self.bar: tqdm[Any] | None = None
+        self.started = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "waited": self.waited, "rows": self.rows}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best, self.waited, self.rows = state["best"], state["waited"], state["rows"]
+
+    def on_train_start(self, trainer: pl.Trainer, trainee: Any) -> None:
+        self.began = True
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, trainee: Any) -> None:
+        self.started = time.perf_counter()
+        total = int(trainer.num_training_batches)
+        name = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+        self.bar = tqdm(total=total, desc=name, unit="batch", leave=False, disable=not sys.stderr.isatty())
+
+    def on_train_batch_end(self, trainer: pl.Trainer, trainee: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        assert self.bar is not None
+        loss, accuracy = trainee.means("train")
+        self.bar.update()
+        self.bar.set_postfix_str(f"loss {loss:.4f}, accuracy {accuracy:.2%}, {self._speed(trainee):,.0f} images/s")
+
+    def _speed(self, trainee: Any) -> float:
+        return float(trainee.sums["train"][2]) / (time.perf_counter() - self.started)
+
+    def on_validation_start(self, trainer: pl.Trainer, trainee: Any) -> None:
+        self.speed = self._speed(trainee)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, trainee: Any) -> None:
+        if self.bar is not None:
+            self.bar.close()
+        loss, accuracy = trainee.means("train")
+        validation_loss, validation_accuracy = trainee.means("validation")
+        speed = getattr(self, "speed", self._speed(trainee))
+        rate = trainer.optimizers[0].param_groups[0]["lr"]
+        numbers = [
+            loss,
+            accuracy,
+            validation_loss,
+            validation_accuracy,
+            rate,
+            speed,
+            time.perf_counter() - self.started,
+        ]
+        row = dict(zip(COLUMNS, [trainer.current_epoch + 1, *numbers], strict=True))
+        self.rows.append(row)
+        # Of equal accuracies the lower loss is better; without a validation part the last epoch is.
+        score = len(self.rows) if math.isnan(validation_accuracy) else validation_accuracy - 1e-6 * validation_loss
+        better = score > self.best
+        if better:
+            self.best, self.waited = score, 0
+            self.run.save_weights(trainee.model)
+        else:
+            self.waited += 1
+        if self.run.config.patience is not None and self.waited >= self.run.config.patience:
+            trainer.should_stop = True
+        self._save(trainer)
+        print(self._line(row, better, trainer.max_epochs), flush=True)
+
+    def _line(self, row: dict[str, Any], better: bool, epochs: int | None) -> str:
+        seen = row["validation_accuracy"]
+        validation = "" if math.isnan(seen) else f"   validation {seen:.2%}{' *' if better else '  '}"
+        return (
+            f"epoch {row['epoch']:>3}/{epochs}   loss {row['train_loss']:.4f}   accuracy {row['train_accuracy']:.2%}"
+            f"{validation}   {row['images_per_second']:,.0f} images/s   {row['seconds']:.0f} s"
+        )
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: f"{value:.6g}" for name, value in row.items()} for row in self.rows)
+        write_whole(self.run.metrics, text.getvalue())
+        temporary = self.run.checkpoint.with_suffix(".tmp")
+        trainer.save_checkpoint(temporary)
+        os.replace(temporary, self.run.checkpoint)
+
+    def on_exception(self, trainer: pl.Trainer, trainee: Any, exception: BaseException) -> None:
+        """Ctrl-C before the first epoch has ended leaves a usable run too; non-finite numbers are not written."""
+        if self.bar is not None:
+            self.bar.close()
+        finite = all(bool(p.isfinite().all()) for p in trainee.parameters())
+        if self.began and finite and not self.run.weights.exists():
+            self.run.save_weights(trainee.model)
