@@ -96,6 +96,12 @@ def test_the_camera_moves_the_image():
     assert area(draw(parts, 60.0, span=1.0), 1.0) == pytest.approx(area(still), rel=0.1)
 
 
+def test_drawing_leaves_the_number_of_threads_alone():
+    threads = torch.get_num_threads()
+    draw([part("ball", (0.0, 0.0, 0.5), (0.5, 0.5, 0.5))], side=8)
+    assert torch.get_num_threads() == threads
+
+
 def test_rays_looked_at_together_miss_nothing(monkeypatch):
     toy = solids.solid("airplane", 3).parts
     image = draw(toy, 40.0, 70.0, Lamp(30, 40, 0.7, 0.3), span=1.2, table=0.4)
@@ -201,7 +207,7 @@ def test_a_second_load_reads_the_first(blank, tmp_path):
 
 @pytest.mark.parametrize("harm", ["empty", "text", "cut", "flipped", "other"])
 def test_a_broken_cache_is_drawn_anew(blank, tmp_path, harm):
-    first = toys.toys(tmp_path)
+    first = toys._load("toys", 20, tmp_path)
     path = tmp_path / "toys" / f"toys-{toys.VERSION}.npz"
     whole = path.read_bytes()
     middle = len(whole) // 2
@@ -210,7 +216,7 @@ def test_a_broken_cache_is_drawn_anew(blank, tmp_path, harm):
     else:
         flipped = whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]
         path.write_bytes({"empty": b"", "text": b"hello", "cut": whole[:middle], "flipped": flipped}[harm])
-    assert torch.equal(toys.toys(tmp_path).test.images, first.test.images)
+    assert torch.equal(toys._load("toys", 20, tmp_path).test.images, first.test.images)
     assert path.read_bytes() == whole
 
 
@@ -249,5 +255,5 @@ def test_pixels_alone_tell_the_kind_only_in_part():
     labels = torch.cat([parts.train.labels, parts.validation.labels])
     mean, scale = learn.mean(0), learn.std(0)
     test = (parts.test.images.flatten(1).float() - mean) / scale
-    model = LogisticRegression(C=1e-3, max_iter=200, tol=1e-3).fit((learn - mean) / scale, labels)
+    model = LogisticRegression(C=1e-3, max_iter=200, tol=1e-2).fit((learn - mean) / scale, labels)
     assert 0.45 < model.score(test, parts.test.labels) < 0.78

@@ -125,6 +125,10 @@ def _none(images: Tensor) -> Tensor:
     return images
 
 
+def _affine(images: Tensor) -> Tensor:
+    return affine(images, 15, (0.9, 1.1), 0.1, translate=images.shape[-1] / 14, fill="border")
+
+
 def _photo(images: Tensor) -> Tensor:
     moved = affine(flip(images), 10, (0.9, 1.1), translate=images.shape[-1] / 16, fill="border")
     return contrast(brightness(moved, 0.1), 0.8, 1.2)
@@ -139,7 +143,7 @@ def _norb(images: Tensor) -> Tensor:
 AUGMENTATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": _none,
     "shift": partial(shift, pixels=2),
-    "affine": partial(affine, rotate=15, scale=(0.9, 1.1), shear=0.1, translate=2),
+    "affine": _affine,
     "photo": _photo,
     "norb": _norb,
 }

@@ -6,7 +6,8 @@ The axes of a solid: x forward, y left, z up, with the table at z = 0. Angles ar
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 import torch
@@ -23,6 +24,17 @@ TINY = 1e-6
 TILE = 4
 # Rays at once: enough to keep Python out of the way, few enough for a processor's cache.
 RAYS = 2**18
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The steps here are so short that threads wait for one another, and on a busy machine many times as long."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class Part(NamedTuple):
@@ -117,6 +129,7 @@ class Views(NamedTuple):
     table: Tensor
 
 
+@_one_thread()
 def render(solid: Solid, grey: float, lamps: Sequence[Lamp], views: Views, side: int, samples: int = 2) -> Tensor:
     """Images [v side side] from 0 to 1 of a solid of this grey, with samples x samples rays for each pixel."""
     chunk = max(1, RAYS // (side * samples) ** 2)
@@ -158,10 +171,9 @@ def _camera(solid: Solid, views: Views, tiles: int, count: int) -> tuple[Tensor,
 
     They are in the frame of the solid, which sees the camera go about it the other way round.
     """
-    level = torch.zeros_like(views.azimuth)
-    eye = _toward(level - views.azimuth, views.elevation)
-    upward = _toward(level - views.azimuth, views.elevation + 90)
-    rightward = _toward(90 - views.azimuth, level)
+    eye = _toward(-views.azimuth, views.elevation)
+    upward = _toward(-views.azimuth, views.elevation + 90)
+    rightward = _toward(90 - views.azimuth, torch.zeros_like(views.azimuth))
     steps = ((torch.arange(tiles * count) + 0.5) * (2 / (tiles * count)) - 1).reshape(tiles, count)
     across = steps[None, :, None, :].expand(tiles, tiles, count, count).reshape(-1)
     down = steps[:, None, :, None].expand(tiles, tiles, count, count).reshape(-1)
@@ -172,6 +184,7 @@ def _camera(solid: Solid, views: Views, tiles: int, count: int) -> tuple[Tensor,
     return origins.reshape(3, -1, count**2), -eye.repeat_interleave(tiles**2, 1)
 
 
+@_one_thread()
 def _silhouette(solid: Solid) -> float:
     """The mean area of the silhouette, seen from all around, halfway up."""
     span = float((solid.high - solid.low).norm() / 2)

@@ -1,8 +1,8 @@
 """Training, on Lightning: one epoch after the other, the best weights kept, able to go on after any interruption.
 
-The order of the images, the augmentation and every other draw of an epoch follow from the seed and the number of the
-epoch alone, and everything is written down at the end of each epoch: a run that was killed and resumed ends with the
-same weights as one that was not. Nothing outside this folder imports Lightning.
+The order of the images follows from the seed and the epoch alone, the augmentation and every other draw from
+the seed and the step, and everything is written down at the end of each epoch: a run that was killed and resumed ends
+with the same weights as one that was not. Nothing outside this folder imports Lightning.
 """
 
 from torchcaps.train.engine import resume, train

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import pickle
 import subprocess
 import sys
 import warnings
@@ -12,9 +13,10 @@ from typing import Any, Literal
 
 import lightning.pytorch as pl
 import torch
+from torch.utils.data import DataLoader
 
 from torchcaps.config import TrainConfig, complete, filled
-from torchcaps.data import AUGMENTATIONS, ImageSet, Splits, make_parts, split
+from torchcaps.data import AUGMENTATIONS, Batch, ImageSet, Splits, make_parts, split
 from torchcaps.errors import InputError, check_choice, complaint
 from torchcaps.evaluate import evaluate
 from torchcaps.runs import Run, next_folder, read_data
@@ -80,8 +82,16 @@ def _fit(run: Run, parts: Splits) -> Run:
     batches = loader(parts.train, filled(config.batch_size), order)
     trainee = Trainee(model, config, steps=len(batches) * filled(config.epochs))
     progress = Progress(run)
-    _quiet()
-    trainer = pl.Trainer(
+    with warnings.catch_warnings():
+        _quiet()
+        trainer = _trainer(run, progress)
+        _go(trainer, trainee, batches, parts, run, progress)
+    return _finish(run, parts)
+
+
+def _trainer(run: Run, progress: Progress) -> pl.Trainer:
+    config = run.config
+    return pl.Trainer(
         max_epochs=config.epochs,
         accelerator=config.device,
         devices=1,
@@ -93,6 +103,11 @@ def _fit(run: Run, parts: Splits) -> Run:
         enable_model_summary=False,
         num_sanity_val_steps=0,
     )
+
+
+def _go(
+    trainer: pl.Trainer, trainee: Trainee, batches: DataLoader[Batch], parts: Splits, run: Run, progress: Progress
+) -> None:
     checkpoint = run.checkpoint if run.checkpoint.exists() else None
     try:
         trainer.fit(
@@ -106,13 +121,12 @@ def _fit(run: Run, parts: Splits) -> Run:
         raise KeyboardInterrupt from None
     except InputError:
         raise
-    except (RuntimeError, OSError, EOFError, KeyError, ValueError) as error:
+    except (RuntimeError, OSError, EOFError, KeyError, ValueError, pickle.UnpicklingError) as error:
         if checkpoint is None or progress.began:
             raise
         reason = str(error).splitlines()[0][:200]
         remedy = f"Delete it to begin anew; {run.weights} still holds the best weights."
         raise complaint(str(checkpoint), "a checkpoint of this run", reason, remedy) from None
-    return _finish(run, parts)
 
 
 def _finish(run: Run, parts: Splits) -> Run:
@@ -138,4 +152,4 @@ def _quiet() -> None:
     """Lightning's advice on loaders and loggers does not apply: batches are made in memory, metrics are ours."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning.*")
-    warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*")

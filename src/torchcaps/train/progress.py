@@ -119,6 +119,6 @@ class Progress(pl.Callback):
         """Ctrl-C before the first epoch has ended leaves a usable run too; non-finite numbers are not written."""
         if self.bar is not None:
             self.bar.close()
-        finite = all(bool(p.isfinite().all()) for p in trainee.parameters())
+        finite = all(bool(tensor.isfinite().all()) for tensor in trainee.model.state_dict().values())
         if self.began and finite and not self.run.weights.exists():
             self.run.save_weights(trainee.model)

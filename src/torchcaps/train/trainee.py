@@ -67,12 +67,13 @@ class EpochOrder(Sampler[int]):
         return self.size
 
     def __iter__(self) -> Iterator[int]:
-        generator = torch.Generator().manual_seed(epoch_seed(self.seed, self.epoch))
+        generator = torch.Generator().manual_seed(draw_seed(self.seed, self.epoch))
         return iter(torch.randperm(self.size, generator=generator).tolist())
 
 
-def epoch_seed(seed: int, epoch: int) -> int:
-    return seed * 1_000_003 + epoch
+def draw_seed(seed: int, number: int) -> int:
+    """The seed of everything drawn in one step, or of the order of one epoch."""
+    return seed * 100_000_007 + number
 
 
 class _Rows(Dataset[Batch]):
@@ -128,16 +129,16 @@ class Trainee(pl.LightningModule):
         return loss
 
     def on_train_epoch_start(self) -> None:
-        torch.manual_seed(epoch_seed(self.config.seed, self.current_epoch))
         self.sums["train"].zero_()
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
+        torch.manual_seed(draw_seed(self.config.seed, self.global_step))
         images = self.augment(batch.images).contiguous(memory_format=torch.channels_last)
         batch = batch._replace(images=images)
         capsules = self.model(batch.images)
         loss = self.loss_of(batch, capsules)
         if not torch.isfinite(loss):
-            self._stop("loss", float(loss))
+            self._stop("loss", float(loss.detach()))
         self._count("train", loss, capsules, batch)
         return loss
 

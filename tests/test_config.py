@@ -1,0 +1,91 @@
+"""The options: they are the command line, they are written down whole, and they can be read back."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from torchcaps.config import RECIPES, TrainConfig, complete, load_config, save_config
+from torchcaps.errors import InputError
+from torchcaps.models import MODELS
+
+# Scripts rely on these names: adding one is fine, renaming one is not.
+FLAGS = """data out model routing iterations option preset epochs batch_size lr schedule weight_decay loss reconstruction
+augment size colour viewpoint validation test limit data_dir seed patience device precision tensorboard"""
+
+
+def test_flags_are_frozen():
+    assert [field.name for field in dataclasses.fields(TrainConfig)] == FLAGS.split()
+
+
+@pytest.mark.parametrize("preset", ["default", "paper", "best"])
+def test_every_model_has_a_recipe_that_fills_in_everything(preset):
+    assert RECIPES.keys() == MODELS.keys()
+    for model in RECIPES:
+        config = complete(TrainConfig(model=model, preset=preset), 1000)
+        for name in ("epochs", "batch_size", "lr", "schedule", "weight_decay", "reconstruction", "augment"):
+            assert getattr(config, name) is not None
+
+
+def test_small_sets_get_more_epochs_and_given_options_win():
+    assert complete(TrainConfig(), 55_000).epochs == 10
+    assert complete(TrainConfig(), 3_500).epochs == 29  # 100,000 images shown
+    config = complete(TrainConfig(epochs=3, lr=0.1), 10)
+    assert (config.epochs, config.lr) == (3, 0.1)
+
+
+def test_paper_presets_are_the_papers():
+    sabour = complete(TrainConfig(model="capsnet", preset="paper"), 60_000)
+    assert (sabour.lr, sabour.batch_size, sabour.schedule, sabour.augment) == (1e-3, 128, "exponential", "shift")
+    assert sabour.reconstruction == 0.0005
+    hinton = complete(TrainConfig(model="matrix", preset="paper"), 24_300)
+    assert (hinton.lr, hinton.batch_size, hinton.weight_decay, hinton.reconstruction) == (3e-3, 64, 2e-7, 0)
+
+
+def test_options_of_the_model_are_parsed():
+    config = TrainConfig(option=("capsules=8", "leaky=true", "squash=exponential", "sizes=[1,2]"), reconstruction=0.0)
+    assert config.model_options() == {
+        "capsules": 8,
+        "leaky": True,
+        "squash": "exponential",
+        "sizes": (1, 2),
+        "decoder": False,
+    }
+    with pytest.raises(InputError, match="expected NAME=VALUE, got 'leaky'"):
+        TrainConfig(option=("leaky",)).model_options()
+
+
+def test_config_is_read_back_as_it_was(tmp_path):
+    config = complete(TrainConfig(option=("a=1",), out=Path("somewhere"), routing="em"), 500)
+    save_config(config, tmp_path / "config.json")
+    assert load_config(tmp_path / "config.json") == config
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "expected a JSON file of options"),
+        ("[1]", "expected options among data"),
+        (json.dumps({"learning_rate": 1}), "expected options among .*, got learning_rate"),
+    ],
+)
+def test_bad_config_file_is_told(tmp_path, text, sentence):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(InputError, match=sentence):
+        load_config(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"epochs": 0}, "epochs to be a whole number from 1 on"),
+        ({"lr": -1.0}, "lr above 0"),
+        ({"validation": 1.5}, "validation between 0 and 0.9"),
+        ({"model": "capsnett"}, "model to be one of 'efficient', 'capsnet'"),
+        ({"weight_decay": -1.0}, "weight_decay between 0"),
+    ],
+)
+def test_bad_options_are_told(changes, sentence):
+    with pytest.raises(InputError, match=sentence):
+        complete(TrainConfig(**changes), 100)

@@ -1,0 +1,51 @@
+"""Figures of an evaluation against scikit-learn and hand-computed numbers."""
+
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, confusion_matrix, precision_score, recall_score
+
+import torchcaps as tc
+from torchcaps.data import ImageSet
+from torchcaps.evaluate import Evaluation, evaluate, hits, wilson_interval
+
+
+def test_hits_ask_for_all_classes_of_an_image_and_no_other():
+    activations = torch.tensor([[0.9, 0.8, 0.1], [0.9, 0.1, 0.8], [0.1, 0.2, 0.9]])
+    assert hits(activations, torch.tensor([0, 0, 1])).tolist() == [True, True, False]
+    assert hits(activations, torch.tensor([[1, 0], [0, 1], [2, 1]])).tolist() == [True, False, True]
+
+
+def test_wilson_interval_is_the_published_formula():
+    # Agresti and Coull 1998: no success in 15 trials.
+    assert wilson_interval(0, 15) == pytest.approx((0, 0.2039), abs=1e-4)
+    low, high = wilson_interval(50, 1000)
+    assert (low, high) == pytest.approx((0.03813, 0.06533), abs=1e-5)
+    assert wilson_interval(0, 0) == (0, 1)
+
+
+def test_tables_agree_with_scikit_learn():
+    torch.manual_seed(0)
+    labels = torch.randint(4, (200,))
+    activations = torch.rand(200, 4) + 0.5 * torch.nn.functional.one_hot(labels, 4)
+    result = Evaluation(("a", "b", "c", "d"), labels[:, None], activations, None)
+    truth, answers = labels.numpy(), activations.argmax(-1).numpy()
+    assert result.accuracy == pytest.approx(accuracy_score(truth, answers))
+    assert (result.confusion.numpy() == confusion_matrix(truth, answers)).all()
+    recall, precision = recall_score(truth, answers, average=None), precision_score(truth, answers, average=None)
+    for row, (_, count, found, sure) in enumerate(result.per_class()):
+        assert count == (truth == row).sum()
+        assert (found, sure) == pytest.approx((recall[row], precision[row]))
+
+
+def test_evaluation_covers_every_image_once_and_leaves_the_model_as_it_was():
+    images = torch.randint(256, (7, 1, 20, 20), dtype=torch.uint8)
+    data = ImageSet(images, torch.arange(7) % 3, ("a", "b", "c"))
+    model = tc.create_model(image_shape=(1, 20, 20), classes=3).train()
+    result = evaluate(model, data, batch_size=3)
+    assert model.training
+    assert (result.count, len(result.misfit)) == (7, 7)
+    with torch.no_grad():
+        capsules = model.eval()(images.float() / 255)
+        drawn = model.reconstruct(capsules)
+    torch.testing.assert_close(result.activations, capsules.activations)
+    torch.testing.assert_close(result.misfit, (drawn - images.float() / 255).square().mean((1, 2, 3)))

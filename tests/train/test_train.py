@@ -1,0 +1,254 @@
+"""Training: what is kept, what is repeated, what happens when it is interrupted."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from torchcaps.config import TrainConfig
+from torchcaps.data import PairSet, Splits, load_dataset
+from torchcaps.errors import InputError
+from torchcaps.evaluate import evaluate
+from torchcaps.runs import Run
+from torchcaps.train import class_loss, learning_rate_factor, resume, train
+from torchcaps.types import Capsules
+
+# 600 digits of 8x8 pixels and a network of 8 capsules: an epoch takes about a second.
+QUICK = TrainConfig(data="digits", limit=600, epochs=2, batch_size=50, option=("capsules=8",), reconstruction=0.0)
+
+
+def weights_of(run):
+    return load_file(run.weights)
+
+
+def table_of(folder):
+    with open(folder / "metrics.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def same(left, right):
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of three epochs, with a decoder."""
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    return train(replace(QUICK, epochs=3, reconstruction=0.0005, out=out))
+
+
+def test_run_folder_holds_everything(finished):
+    names = {path.name for path in finished.folder.iterdir()}
+    assert names == {"config.json", "data.json", "split.json", "metrics.csv", "model.safetensors", "last.ckpt"}
+    rows = table_of(finished.folder)
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
+    assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])
+    facts = json.loads((finished.folder / "data.json").read_text())
+    assert facts["classes"] == list("0123456789")
+    assert facts["image_shape"] == [1, 8, 8]
+    assert 0 < facts["fits"] < 1
+    split = json.loads((finished.folder / "split.json").read_text())
+    assert {part: len(names) for part, names in split.items()} == {"train": 600, "validation": 200, "test": 400}
+    assert not set(split["train"]) & (set(split["validation"]) | set(split["test"]))
+
+
+def test_training_learns_and_keeps_the_best_epoch(finished):
+    rows = table_of(finished.folder)
+    best = max(float(row["validation_accuracy"]) for row in rows)
+    parts = finished.load_parts()
+    model = finished.load_model()
+    assert evaluate(model, parts.validation).accuracy == pytest.approx(best, abs=1e-6)
+    assert evaluate(model, parts.test).accuracy > 0.85
+
+
+def test_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path):
+    first, again, other = (
+        weights_of(train(replace(QUICK, out=tmp_path / name, seed=seed)))
+        for name, seed in (("first", 1), ("again", 1), ("other", 2))
+    )
+    assert same(first, again)
+    assert not same(first, other)
+
+
+def command(*words):
+    return [sys.executable, "-m", "torchcaps", *map(str, words)]
+
+
+def wait_for(process, text):
+    for line in process.stdout:
+        if text in line:
+            return
+    pytest.fail(f"{text!r} did not appear; exit code {process.wait()}: {process.stderr.read()}")
+
+
+ARGUMENTS = ["digits", "--limit", 600, "--batch-size", 50, "--option", "capsules=8", "--epochs", 3]
+
+
+def test_killed_run_ends_with_the_same_weights_after_resume(tmp_path, finished):
+    out = tmp_path / "killed"
+    with subprocess.Popen(command("train", *ARGUMENTS, "--out", out), stdout=subprocess.PIPE, text=True) as process:
+        wait_for(process, "epoch   1/3")
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert len(table_of(out)) < 3
+    run = resume(out)
+    assert same(weights_of(run), weights_of(finished))
+    losses = [[row["train_loss"] for row in table_of(folder)] for folder in (run.folder, finished.folder)]
+    assert losses[0] == losses[1]
+
+
+def test_ctrl_c_leaves_a_usable_run(tmp_path):
+    out = tmp_path / "stopped"
+    words = ["digits", "--batch-size", 4, "--epochs", 50, "--out", out]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command("train", *words), stdout=pipe, stderr=pipe, text=True) as process:
+        wait_for(process, "epoch   1/50")
+        process.send_signal(signal.SIGINT)
+        said, complained = process.communicate(timeout=60)
+    assert process.returncode == 130, complained
+    assert "--resume" in said
+    assert "Traceback" not in complained
+    run = Run.open(out)
+    assert evaluate(run.load_model(), run.load_parts().test).accuracy > 0.3
+
+
+def test_resuming_a_finished_run_changes_nothing(tmp_path, finished):
+    before = finished.weights.read_bytes()
+    assert resume(finished.folder).facts == finished.facts
+    assert finished.weights.read_bytes() == before
+
+
+def test_loss_that_is_not_finite_stops_with_a_sentence(tmp_path):
+    sentence = r"^train: expected a finite \w+, got \S+ at step \d+ in epoch \d+\. Try a lower --lr than 1e\+30"
+    with pytest.raises(InputError, match=sentence):
+        train(replace(QUICK, out=tmp_path / "wild", lr=1e30, schedule="constant", model="cnn-small", option=()))
+    assert not (tmp_path / "wild" / "model.safetensors").exists()  # nothing good was there to keep
+
+
+def test_weights_from_before_a_loss_that_is_not_finite_are_kept(tmp_path, monkeypatch):
+    def breaks_later(*arguments):
+        calls.append(None)
+        return class_loss(*arguments) * (float("nan") if len(calls) > 16 else 1)
+
+    calls = []
+    monkeypatch.setattr("torchcaps.train.trainee.class_loss", breaks_later)
+    with pytest.raises(InputError, match="expected a finite loss, got nan at step 15 in epoch 2"):
+        train(replace(QUICK, out=tmp_path / "run"))  # 12 steps and one validation batch go before
+    assert all(tensor.isfinite().all() for tensor in load_file(tmp_path / "run" / "model.safetensors").values())
+
+
+def test_broken_checkpoint_is_told_and_the_weights_stay(tmp_path):
+    run = train(replace(QUICK, out=tmp_path / "run", epochs=1))
+    weights = run.weights.read_bytes()
+    run.checkpoint.write_bytes(run.checkpoint.read_bytes()[:5000])
+    with pytest.raises(InputError, match=r"last\.ckpt: expected a checkpoint of this run.*Delete it"):
+        resume(run.folder)
+    assert run.weights.read_bytes() == weights
+    run.weights.write_bytes(b"no weights")
+    with pytest.raises(InputError, match=r"model\.safetensors: expected the weights of this run"):
+        run.load_model()
+
+
+class Trap:
+    def __reduce__(self):
+        return (Path("trapped").touch, ())
+
+
+def test_loading_never_runs_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = train(replace(QUICK, out=tmp_path / "run", epochs=1))
+    torch.save({"state_dict": Trap()}, run.checkpoint)
+    with pytest.raises(InputError, match="expected a checkpoint of this run"):
+        resume(run.folder)
+    assert not (tmp_path / "trapped").exists()
+
+
+def test_patience_stops_early(tmp_path):
+    run = train(replace(QUICK, out=tmp_path / "run", epochs=30, patience=1, lr=1e-9))
+    assert len(run.metrics.read_text().splitlines()) < 10
+
+
+def test_a_run_is_never_overwritten(tmp_path):
+    run = train(replace(QUICK, out=tmp_path / "run", epochs=1))
+    before = run.weights.read_bytes()
+    with pytest.raises(InputError, match=r"expected a new folder, got one that holds a run already.*--resume"):
+        train(replace(QUICK, out=tmp_path / "run"))
+    assert run.weights.read_bytes() == before
+
+
+@pytest.mark.parametrize("loss", ["spread", "cross-entropy"])
+@pytest.mark.parametrize("iterations", [1, 2, 3])
+def test_em_trains_with_both_losses(tmp_path, loss, iterations):
+    options = ("sizes=[16,4,4,4]",)
+    config = replace(QUICK, model="matrix-small", option=options, size=20, iterations=iterations, loss=loss)
+    run = train(replace(config, limit=200, out=tmp_path / "run"))
+    rows = table_of(run.folder)
+    assert all(float(row["train_loss"]) < 1e3 for row in rows)
+    assert all(tensor.isfinite().all() for tensor in weights_of(run).values())
+
+
+def test_pairs_of_digits_train_and_are_drawn_apart(tmp_path, monkeypatch):
+    digits = load_dataset("mnist-5k")
+    part = PairSet(digits.validation, length=400)
+    pairs = Splits(part, part, part)
+    monkeypatch.setattr("torchcaps.train.engine.read_data", lambda config: pairs)
+    run = train(TrainConfig(data="multimnist-5k", epochs=1, out=tmp_path / "pairs", option=("capsules=8",)))
+    result = evaluate(run.load_model(), part)
+    assert result.labels.shape[-1] == 2
+    model = run.load_model()
+    batch = part.batch(torch.arange(3))
+    assert model.reconstruct(model(batch.images), batch.labels).shape == batch.parts.shape
+
+
+def test_learning_rate_follows_its_schedule():
+    assert learning_rate_factor("constant", 7, 10) == 1
+    assert learning_rate_factor("exponential", 2000, 10) == pytest.approx(0.96)
+    assert learning_rate_factor("exponential", 10**9, 10) == 1e-3
+    values = [learning_rate_factor("one-cycle", step, 100) for step in range(101)]
+    assert values[0] == pytest.approx(0.04)
+    assert max(values) == values[30] == 1
+    assert values[15] == pytest.approx(0.52)
+    assert values[65] == pytest.approx(0.5, abs=1e-4)
+    assert values[100] == pytest.approx(1e-5)
+
+
+def test_cross_entropy_reads_activations_as_logits():
+    activations = torch.tensor([[0.9, 0.2]])
+    capsules = Capsules(torch.zeros(1, 2, 4), activations)
+
+    class Margin:
+        loss = "margin"
+
+    odds = torch.tensor([9.0, 0.25])  # a / (1 - a)
+    expected = -(odds[1] / odds.sum()).log()
+    loss = class_loss("cross-entropy", Margin(), capsules, torch.tensor([1]))
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(class_loss("nll", Margin(), capsules, torch.tensor([0])), -torch.tensor(0.9).log())
+
+
+def test_the_test_part_is_not_looked_at(tmp_path, monkeypatch):
+    """A test part that cannot be read does not disturb training."""
+    parts = load_dataset("digits")
+
+    class Closed:
+        names = parts.test.names
+
+        def __getattr__(self, name):
+            raise AssertionError("the test part was used")
+
+    monkeypatch.setattr("torchcaps.train.engine.read_data", lambda config: parts._replace(test=Closed()))
+    train(replace(QUICK, epochs=1, out=tmp_path / "run"))
+
+
+def test_bfloat16_is_refused_where_the_processor_cannot(tmp_path, monkeypatch):
+    monkeypatch.setattr("torchcaps.train.engine.subprocess.run", lambda *a, **k: subprocess.CompletedProcess(a, 132))
+    with pytest.raises(InputError, match="expected a processor that computes in bfloat16"):
+        train(replace(QUICK, precision="bfloat16", device="cpu", out=tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
