@@ -4,12 +4,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all lint bench setup clean help
+.PHONY: demo routing test test-all lint bench setup clean help
 
 help:  ## show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 16
 
-demo: $(READY)  ## watch routing decide between a 2 and a 3: tables, and a picture in out/
+demo: $(READY)  ## train on 5,000 real digits (a few minutes), evaluate, draw reconstructions and mistakes
+	rm -rf out/demo
+	$(BIN)/torchcaps train mnist-5k --out out/demo
+	$(BIN)/torchcaps evaluate out/demo
+	@echo
+	@echo "Look at  out/demo/evaluation/examples.png and confusion.png"
+	@echo "Try      $(BIN)/torchcaps train path/to/pictures   one subfolder for each class"
+	@echo "         $(BIN)/torchcaps predict out/demo some.png"
+	@echo "         $(BIN)/torchcaps train mnist-5k --routing dynamic --iterations 3"
+	@echo "         $(BIN)/torchcaps --help"
+
+routing: $(READY)  ## watch routing decide between a 2 and a 3: tables, and a picture in out/
 	$(BIN)/python examples/two_or_three.py --out out/two_or_three.png
 
 test: $(READY)  ## run the tests (a few minutes)

@@ -165,7 +165,7 @@ def test_npz_and_idx_files_train(tmp_path, capsys):
         array = array.astype(np.uint8)
         header = bytes([0, 0, 8, array.ndim]) + b"".join(size.to_bytes(4, "big") for size in array.shape)
         (tmp_path / "idx").mkdir(exist_ok=True)
-        with gzip.open(tmp_path / "idx" / f"train-{name}.gz", "wb") as file:
+        with gzip.open(tmp_path / "idx" / f"train-{name}-ubyte.gz", "wb") as file:
             file.write(header + array.tobytes())
     assert run("train", tmp_path / "idx", *SMALL, "--out", tmp_path / "b") == 0
     assert run("evaluate", tmp_path / "b", "--no-pictures") == 0

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, confusion_matrix, precision_score, recall_score
 
 import torchcaps as tc
@@ -18,8 +19,9 @@ def test_hits_ask_for_all_classes_of_an_image_and_no_other():
 def test_wilson_interval_is_the_published_formula():
     # Agresti and Coull 1998: no success in 15 trials.
     assert wilson_interval(0, 15) == pytest.approx((0, 0.2039), abs=1e-4)
-    low, high = wilson_interval(50, 1000)
-    assert (low, high) == pytest.approx((0.03813, 0.06533), abs=1e-5)
+    for successes, count in ((50, 1000), (1, 3), (997, 1000)):
+        oracle = binomtest(successes, count).proportion_ci(method="wilson")
+        assert wilson_interval(successes, count) == pytest.approx((oracle.low, oracle.high), abs=1e-6)
     assert wilson_interval(0, 0) == (0, 1)
 
 

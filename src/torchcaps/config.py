@@ -169,7 +169,7 @@ def _parse_option(text: str) -> tuple[str, Any]:
 
 # What an option is when it is left out. "images" is how many a run shows at least, so that small sets get more epochs.
 _COMMON = {
-    "images": 100_000,
+    "images": 70_000,
     "epochs": 10,
     "batch_size": 64,
     "lr": 3e-3,

@@ -63,6 +63,7 @@ class Run:
             raise complaint(str(folder), "a new folder", "one that holds a run already", remedy)
         train = parts.train
         run = cls(folder, config, DataFacts(train.classes, train.image_shape, train.labels_per_image))
+        run.new_model()  # what cannot be made leaves no folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
             names = {word: part.names for word, part in parts._asdict().items() if isinstance(part, ImageSet)}

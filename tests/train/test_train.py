@@ -106,7 +106,7 @@ def test_killed_run_ends_with_the_same_weights_after_resume(tmp_path, finished):
 
 def test_ctrl_c_leaves_a_usable_run(tmp_path):
     out = tmp_path / "stopped"
-    words = ["digits", "--batch-size", 4, "--epochs", 50, "--out", out]
+    words = ["digits", "--limit", 300, "--batch-size", 4, "--epochs", 50, "--schedule", "constant", "--out", out]
     pipe = subprocess.PIPE
     with subprocess.Popen(command("train", *words), stdout=pipe, stderr=pipe, text=True) as process:
         wait_for(process, "epoch   1/50")
