@@ -21,7 +21,7 @@ RANKS = [
     ["models"],
     ["runs", "evaluate"],
     ["train", "predict", "plots", "listing"],
-    ["cli"],
+    ["cli", "__main__"],
 ]
 
 

@@ -3,7 +3,8 @@ import torch
 from torch import nn
 
 import torchcaps as tc
-from torchcaps.models import CapsuleModel
+from torchcaps.data import load_dataset
+from torchcaps.models import CapsuleModel, calibrate
 
 CAPSULE_MODELS = ["efficient", "capsnet", "matrix", "matrix-small"]
 LOSSES = {
@@ -231,3 +232,62 @@ def test_model_learns_a_handful_of_images(name):
 def test_wrong_arguments_get_one_sentence(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+def test_calibrated_layers_start_half_active():
+    torch.manual_seed(0)
+    options = {"sizes": (16, 4, 8, 8), "sharpness": 1 / 16, "variance_floor": 0.1, "iterations": 2}
+    model = tc.create_model("matrix-small", image_shape=(1, 28, 28), classes=5, **options)
+    images = load_dataset("mnist-5k").train.batch(torch.arange(32)).images
+    with torch.no_grad():
+        before = [steps[-1].routed.activations.std() for steps in model.trace(images)]
+        calibrate(model, images)
+        after = [steps[-1].routed.activations for steps in model.trace(images)]
+    assert all(0.25 < activations.mean() < 0.75 for activations in after)
+    assert all(activations.std() > 10 * flat for activations, flat in zip(after, before, strict=True))
+
+
+def test_calibration_brings_votes_to_unit_spread():
+    torch.manual_seed(0)
+    model = tc.create_model("capsnet", image_shape=(1, 20, 20), classes=3, routing="em", channels=16, capsules=2)
+    images = torch.rand(8, 1, 20, 20)
+    with torch.no_grad():
+        calibrate(model, images)
+        children = model.children_of(images).flatten()
+        layer = model.routed_layers[-1]
+        routed, votes = layer.route(children), layer.votes(children.poses)
+    weights = routed.couplings * children.activations.unsqueeze(-1)
+    total, count = 0.0, 0.0
+    for b in range(8):  # in plain loops: the mass-weighted mean of the log standard deviations
+        for j in range(3):
+            mass = weights[b, :, j].sum()
+            deviations = (votes[b, :, j] - routed.poses[b, j]).square()
+            variance = (weights[b, :, j, None] * deviations).sum(0) / mass + layer.routing.variance_floor
+            total += float(mass * variance.sqrt().log().mean())
+            count += float(mass)
+    assert abs(total / count) < 0.1
+
+
+def test_calibration_leaves_other_routings_alone():
+    model = tc.create_model(image_shape=(1, 20, 20), classes=3)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    calibrate(model, torch.rand(4, 1, 20, 20))
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("routing", ["attention", "dynamic"])
+def test_efficient_learns_digits_in_sixty_steps(routing):
+    """With votes that started too long, couplings were all or nothing and it stayed near chance."""
+    torch.manual_seed(0)
+    digits = load_dataset("digits").train
+    model = tc.create_model(image_shape=digits.image_shape, classes=10, routing=routing, decoder=False)
+    optimiser = torch.optim.Adam(model.parameters(), 2e-3)
+    right = []
+    for rows in torch.randint(len(digits), (60, 64)):
+        images, labels, _ = digits.batch(rows)
+        activations = model(images).activations
+        optimiser.zero_grad()
+        tc.margin_loss(activations, labels).backward()
+        optimiser.step()
+        right.append((activations.argmax(-1) == labels).float().mean().item())
+    assert sum(right[-10:]) / 10 > 0.9

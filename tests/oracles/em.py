@@ -14,14 +14,14 @@ def normal(x, mu, var):
     return p
 
 
-def em(V, a_last, beta_u, beta_a, t=3, variant=4, lam=0.01, decay=0.95, floor=1e-4, mass_floor=1e-7):
-    """beta_u[j] is a list over pose dimensions; variants 2, 3, 4 of the routing."""
+def em(V, a_last, beta_u, beta_a, t=3, variant=4, lam=0.01, decay=0.95, floor=1e-4, mass_floor=1e-7, K=1):
+    """beta_u[j] is a list over pose dimensions; variants 2, 3, 4 of the routing; K: sharpness of the E-step."""
     m, n, d = V.shape
     R = [[torch.tensor(1 / n, dtype=V.dtype) for _ in range(n)] for _ in range(m)]
     for iteration in range(t):
         if iteration > 0:  # E-STEP
             for i in range(m):
-                p = [a[j] * normal(V[i, j], mu[j], var[j]) for j in range(n)]
+                p = [a[j] * normal(V[i, j], mu[j], var[j]) ** K for j in range(n)]
                 R[i] = [p_j / sum(p) for p_j in p]
         weight = [[(a_last[i] if variant >= 3 else 1.0) * R[i][j] for j in range(n)] for i in range(m)]  # M-STEP
         mass = [sum(weight[i][j] for i in range(m)) + mass_floor for j in range(n)]

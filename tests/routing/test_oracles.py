@@ -86,6 +86,11 @@ CASES = [
         {"out_capsules": PARENTS, "inverse_temperature": 0.3, "iterations": 5},
         lambda u, a, p: oracles.em(u, a, p["beta_use"].expand(PARENTS, DIM), p["beta_active"], t=5, lam=0.3),
     ),
+    (
+        "em",
+        {"out_capsules": PARENTS, "inverse_temperature": 0.3, "sharpness": 0.25},
+        lambda u, a, p: oracles.em(u, a, p["beta_use"].expand(PARENTS, DIM), p["beta_active"], lam=0.3, K=0.25),
+    ),
     ("attention", {"prior": False}, lambda u, a, p: oracles.attention(u, a)),
     (
         "attention",

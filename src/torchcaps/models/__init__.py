@@ -7,6 +7,7 @@ from typing import Any
 
 from torchcaps.errors import check_choice, check_count, complaint
 from torchcaps.models.base import CapsuleModel, ImageModel, ImageShape
+from torchcaps.models.calibrate import calibrate
 from torchcaps.models.capsnet import CapsNet
 from torchcaps.models.cnn import CNN, SmallCNN
 from torchcaps.models.efficient import EfficientCapsNet
@@ -65,5 +66,6 @@ __all__ = [
     "MatrixCapsules",
     "SmallCNN",
     "SmallMatrixCapsules",
+    "calibrate",
     "create_model",
 ]

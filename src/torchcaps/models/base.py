@@ -96,7 +96,7 @@ class CapsuleModel(ImageModel):
     def forward(self, images: Float[Tensor, "b c h w"]) -> Capsules:
         capsules = self.children_of(images)
         for layer in self.routed_layers:
-            capsules = layer(_fit(layer, capsules))
+            capsules = layer(fit_layer(layer, capsules))
         return capsules
 
     def trace(self, images: Float[Tensor, "b c h w"]) -> list[list[Step]]:
@@ -104,13 +104,14 @@ class CapsuleModel(ImageModel):
         capsules = self.children_of(images)
         traces: list[list[Step]] = []
         for layer in self.routed_layers:
-            capsules = _fit(layer, capsules)
+            capsules = fit_layer(layer, capsules)
             traces.append(layer.trace(capsules))
             capsules = layer(capsules)
         return traces
 
 
-def _fit(layer: nn.Module, capsules: Capsules) -> Capsules:
+def fit_layer(layer: nn.Module, capsules: Capsules) -> Capsules:
+    """Capsules as a layer wants them: a grid is flattened before a dense layer."""
     return capsules.flatten() if isinstance(layer, DenseCapsules) and capsules.poses.ndim > 3 else capsules
 
 

@@ -20,6 +20,7 @@ class MatrixCapsules(CapsuleModel):
 
     sizes are the paper's A, B, C and D: channels, and types of capsules in each layer. routing and further arguments go
     to all three routed layers. Primary capsules have an activation of their own where the routing listens to it.
+    batch_norm: normalise what the first convolution gives (not in the paper).
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class MatrixCapsules(CapsuleModel):
         routing: str = "em",
         decoder: bool | Decoder = False,
         coordinates: str | None = "column",
+        batch_norm: bool = False,
         **options: Any,
     ) -> None:
         image_shape = check_image_shape("MatrixCapsules", image_shape)
@@ -46,7 +48,7 @@ class MatrixCapsules(CapsuleModel):
         super().__init__(
             image_shape,
             classes,
-            nn.Sequential(nn.Conv2d(image_shape[0], a, 5, stride=2), nn.ReLU()),
+            nn.Sequential(nn.Conv2d(image_shape[0], a, 5, stride=2), *([nn.BatchNorm2d(a)] * batch_norm), nn.ReLU()),
             PrimaryCapsules(a, b, 16, kind=kind),
             [
                 ConvCapsules(b, c, 16, 16, 3, stride=2, **options),

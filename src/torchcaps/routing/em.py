@@ -51,7 +51,9 @@ class EM(Gaussian):
     beta_use and beta_active are starting values, one for each parent (beta_use one for each pose dimension too with
     beta_per_dimension). vote_std: the standard deviation to expect of votes that do not agree; beta_use starts at minus
     its logarithm, so that such votes cost nothing and parents start half active. Layers fill it in, like the sizes.
-    damping: the share of the previous mean kept in the new one.
+    damping: the share of the previous mean kept in the new one. sharpness: a factor of the log-density in the E-step:
+    in many dimensions densities differ so much that couplings are all or nothing from the second iteration on, and 1 /
+    out_dim (the log-density per dimension) keeps them soft.
     """
 
     inverse_temperature: Tensor
@@ -73,6 +75,7 @@ class EM(Gaussian):
         beta_active: float | None = None,
         beta_active_scale: float | None = None,
         beta_per_dimension: bool = False,
+        sharpness: float = 1.0,
         vote_std: float | None = None,
         gradients: str = "all",
         hard: bool = False,
@@ -97,6 +100,8 @@ class EM(Gaussian):
         check_choice(self.name, "variant", variant, [1, 2, 3, 4])
         self.preset = preset
         check_range(self.name, "inverse_temperature_decay", inverse_temperature_decay, 0, 1)
+        check_positive(self.name, "sharpness", sharpness)
+        self.sharpness = sharpness
         self.variant = variant
         self.loss = "nll" if variant == 1 else "spread"
         self.uses_activations = variant != 2
@@ -137,12 +142,19 @@ class EM(Gaussian):
         cost = (self.beta_use + covariances.log() / 2).sum(-1)
         if self.variant == 4:
             cost = cost * masses
-        annealing = 1 - self.inverse_temperature_decay ** (step + 1)
-        return logsigmoid(self.inverse_temperature * annealing * (self.beta_active_scale * self.beta_active - cost))
+        temperature = self.inverse_temperature * self.annealing(step)
+        return logsigmoid(temperature * (self.beta_active_scale * self.beta_active - cost))
+
+    def assign(self, votes: Votes, clusters: Mixture, scores: Tensor, step: int) -> Tensor:
+        return self.sharpness * self.log_density(votes, clusters) + clusters.log_prior.unsqueeze(-2)
+
+    def annealing(self, step: int) -> float:
+        """The share of the inverse temperature that iteration `step` uses."""
+        return 1 - self.inverse_temperature_decay ** (step + 1)
 
     def objective(
         self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Mixture, step: int
     ) -> Tensor | None:
         """Minus the log-likelihood for the plain mixture; activations in place of pi_j descend nothing known."""
-        plain = self.variant == 1 and self.damping == 0
+        plain = self.variant == 1 and self.damping == 0 and self.sharpness == 1
         return super().objective(votes, couplings, weights, clusters, step) if plain else None

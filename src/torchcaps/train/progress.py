@@ -72,7 +72,7 @@ class Progress(pl.Callback):
         loss, accuracy = trainee.means("train")
         validation_loss, validation_accuracy = trainee.means("validation")
         speed = getattr(self, "speed", self._speed(trainee))
-        rate = trainer.optimizers[0].param_groups[0]["lr"]
+        rate = trainer.optimizers[0].param_groups[-1]["lr"]
         numbers = [
             loss,
             accuracy,

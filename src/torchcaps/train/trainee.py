@@ -8,7 +8,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, nll_loss, one_hot
 from torch.utils.data import DataLoader, Dataset, Sampler
 
@@ -16,6 +16,7 @@ from torchcaps.config import TrainConfig, filled
 from torchcaps.data import AUGMENTATIONS, Batch, Images
 from torchcaps.errors import complaint
 from torchcaps.evaluate import hits
+from torchcaps.layers import VoteTransform
 from torchcaps.losses import margin_loss, reconstruction_loss, spread_loss, spread_margin
 from torchcaps.models import ImageModel
 from torchcaps.types import Capsules
@@ -52,6 +53,16 @@ def learning_rate_factor(schedule: str, step: int, steps: int) -> float:
         return 1 / 25 + (1 - 1 / 25) * (1 - math.cos(math.pi * step / rise)) / 2
     fall = min(1.0, (step - rise) / max(1, steps - rise))
     return 1e-5 + (1 - 1e-5) * (1 + math.cos(math.pi * fall)) / 2
+
+
+def parameter_groups(model: nn.Module, lr: float) -> list[dict[str, Any]]:
+    """Parameters with their rates. Adam moves all weights alike; votes that start larger move in proportion."""
+    groups, taken = [], set()
+    for votes in (module for module in model.modules() if isinstance(module, VoteTransform)):
+        factor = max(1.0, votes.std * math.sqrt(votes.fan_in()))
+        groups.append({"params": list(votes.parameters()), "lr": lr * factor})
+        taken |= set(votes.parameters())
+    return [*groups, {"params": [p for p in model.parameters() if p not in taken], "lr": lr}]
 
 
 class EpochOrder(Sampler[int]):
@@ -110,8 +121,8 @@ class Trainee(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         config = self.config
-        parameters, lr, decay = self.model.parameters(), filled(config.lr), filled(config.weight_decay)
-        optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=decay, fused=True)
+        groups = parameter_groups(self.model, filled(config.lr))
+        optimizer = torch.optim.AdamW(groups, weight_decay=filled(config.weight_decay), fused=True)
 
         def factor(step: int) -> float:
             return learning_rate_factor(filled(config.schedule), step, self.steps)

@@ -1,0 +1,63 @@
+"""A start for EM routing that depends on the data, so that every layer learns from the first step.
+
+EM's activation is a logistic of the votes' spread times the children's mass. Both depend on the layer: averaging many
+votes shrinks poses from layer to layer, and a parent in a convolution has few children where a class has hundreds. With
+one temperature and one starting cost for all (as in Hinton 2018) most layers start fully active or silent, and in a
+small network stay so. Measured on a batch of images, layer by layer, three things are set: the scale of the votes, so
+that their standard deviation about a parent is about one (in the manner of Mishkin & Matas 2016); the inverse
+temperature, in units of the layer's mass; and beta_use, so that a parent of average spread is half active.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from torchcaps.layers import RoutedLayer
+from torchcaps.models.base import CapsuleModel, fit_layer
+from torchcaps.routing.em import EM
+from torchcaps.types import Capsules
+
+# Inverse temperature per unit of mass: of inner layers, and of the last one, whose activations face the loss.
+INNER, LAST = 1.0, 0.3
+
+
+@torch.no_grad()
+def calibrate(model: CapsuleModel, images: Float[Tensor, "b c h w"], passes: int = 4) -> None:
+    """Set the vote scales, temperatures and costs of a model's EM layers from these images, in place."""
+    layers = model.routed_layers
+    if all(_learned_costs(layer) is None for layer in layers):
+        return
+    training = model.training
+    model.train()  # batch norm as in the first step
+    capsules = model.children_of(images)
+    for layer in layers:
+        capsules = fit_layer(layer, capsules)
+        if (routing := _learned_costs(layer)) is not None:
+            for _ in range(passes):  # scaling votes changes couplings, and these the spread
+                log_std, _ = _spread(layer, capsules, routing.variance_floor)
+                layer.votes.start_at(layer.votes.std * float(torch.exp(-log_std.mean())))
+            log_std, mass = _spread(layer, capsules, routing.variance_floor)
+            wanted = LAST if layer is layers[-1] else INNER
+            routing.inverse_temperature.fill_(wanted / (mass * routing.annealing(routing.iterations - 1)))
+            routing.beta_use.copy_(-log_std.unsqueeze(-1).expand_as(routing.beta_use))
+        capsules = layer(capsules)
+    model.train(training)
+
+
+def _learned_costs(layer: RoutedLayer) -> EM | None:
+    return layer.routing if isinstance(layer.routing, EM) and layer.routing.variant > 1 else None
+
+
+def _spread(layer: RoutedLayer, children: Capsules, floor: float) -> tuple[Tensor, float]:
+    """Each parent type's mean logarithm of the standard deviation of its votes, [j], and the mean mass of a parent."""
+    votes, activations, mask, over_parents, _ = layer.gather(children)
+    routed = layer.routing(votes, activations, mask=mask, over_parents=over_parents)
+    weights = routed.couplings * activations.unsqueeze(-1)
+    masses = weights.sum(-2) + 1e-7
+    variances = torch.einsum("...ij,...ijd->...jd", weights, (votes - routed.poses.unsqueeze(-3)).square())
+    variances = variances / masses.unsqueeze(-1) + floor
+    per_parent = (variances.log() / 2).mean(-1)  # [*b j]
+    share = masses.flatten(0, -2)
+    return (per_parent.flatten(0, -2) * share).sum(0) / share.sum(0), float(masses.mean())
