@@ -33,7 +33,7 @@ def test_a_wrong_shape_would_be_caught():
     code = """
 import jaxtyping
 with jaxtyping.install_import_hook("torchcaps", "beartype.beartype"):
-    import torchcaps, torch
+    import torchcaps.functional, torch
 try:
     torchcaps.functional.combine(torch.ones(3, 4), torch.ones(3, 5, 2))
 except jaxtyping.TypeCheckError:

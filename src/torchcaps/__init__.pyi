@@ -1,5 +1,6 @@
 """torchcaps: capsule networks for PyTorch, where every routing is a clustering algorithm."""
 
+from . import data, functional, layers, losses, models, routing
 from .functional import SQUASHES, length, self_pooling, squash, squash_potential
 from .layers import (
     VOTES,
@@ -41,10 +42,16 @@ __all__ = [
     "check_routing",
     "class_mask",
     "create_model",
+    "data",
+    "functional",
+    "layers",
     "length",
+    "losses",
     "make_routing",
     "margin_loss",
+    "models",
     "reconstruction_loss",
+    "routing",
     "routing_options",
     "self_pooling",
     "spread_loss",

@@ -68,17 +68,14 @@ def examples_figure(model: ImageModel, data: Images, result: Evaluation, columns
         drawn = model.reconstruct(capsules, top=result.labels.shape[-1])  # [n m c h w]
     lines = -(-len(rows) // columns)
     high = 2 if drawn is not None else 1
-    figure = Figure(figsize=(1.05 * columns, 1.32 * lines * high + 0.3), layout="constrained")
-    grid = figure.subplots(lines * high, columns, squeeze=False)
-    for axes in grid.flat:
-        axes.set_axis_off()
+    figure = Figure(figsize=(1.05 * columns, lines * (0.3 + 1.05 * high) + 0.4))
+    grid = figure.add_gridspec(lines, columns, hspace=0.14, wspace=0.06, left=0.01, right=0.99, bottom=0.01, top=0.93)
     for place, row in enumerate(rows.tolist()):
-        line, column = divmod(place, columns)
-        axes = grid[line * high, column]
-        show_image(axes, batch.images[place])
-        axes.set_title(_caption(result, row), fontsize=7, color=RIGHT if result.right[row] else WRONG)
+        cell = grid[divmod(place, columns)].subgridspec(high, 1, hspace=0.03).subplots(squeeze=False)
+        show_image(cell[0, 0], batch.images[place])
+        cell[0, 0].set_title(_caption(result, row), fontsize=7, pad=2, color=RIGHT if result.right[row] else WRONG)
         if drawn is not None:
-            show_image(grid[line * high + 1, column], _overlay(drawn[place]))
+            show_image(cell[1, 0], _overlay(drawn[place]))
     what = "images, and below each its reconstruction" if drawn is not None else "images"
     figure.suptitle(f"{what}: right answers first, then mistakes (truth → answer, activation)", fontsize=9, color=GREY)
     return figure
@@ -90,6 +87,7 @@ def show_image(axes: Any, image: Tensor) -> None:
         axes.imshow(image.movedim(0, -1).clamp(0, 1))
     else:
         axes.imshow(image[0], cmap="gray", vmin=0, vmax=1)
+    axes.set_axis_off()
 
 
 def _overlay(drawn: Tensor) -> Tensor:

@@ -247,6 +247,19 @@ def test_the_test_part_is_not_looked_at(tmp_path, monkeypatch):
     train(replace(QUICK, epochs=1, out=tmp_path / "run"))
 
 
+def test_float16_is_for_gpus(tmp_path):
+    with pytest.raises(InputError, match="expected a GPU for float16, got a CPU"):
+        train(replace(QUICK, precision="float16", device="cpu", out=tmp_path / "run"))
+
+
+def test_tensorboard_gets_the_metrics(tmp_path):
+    event_file = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run = train(replace(QUICK, tensorboard=True, out=tmp_path / "run"))
+    events = event_file.EventAccumulator(str(run.folder / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("validation_accuracy")] == [1, 2]
+
+
 def test_bfloat16_is_refused_where_the_processor_cannot(tmp_path, monkeypatch):
     monkeypatch.setattr("torchcaps.train.engine.subprocess.run", lambda *a, **k: subprocess.CompletedProcess(a, 132))
     with pytest.raises(InputError, match="expected a processor that computes in bfloat16"):

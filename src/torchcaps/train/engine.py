@@ -62,12 +62,13 @@ def _limit(parts: Splits, config: TrainConfig) -> Splits:
 
 def _check_first(config: TrainConfig) -> None:
     """What should be known before any data are read."""
-    if config.device not in ("auto", "cpu", "cuda", "mps"):
-        check_choice("train", "device", config.device, ["auto", "cpu", "cuda", "mps"])
+    check_choice("train", "device", config.device, ["auto", "cpu", "cuda", "mps"])
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not there.get(config.device, True):
         raise complaint("train", f"a device {config.device}", "none on this machine", "Drop --device.")
     on_cpu = config.device == "cpu" or (config.device == "auto" and not any(there.values()))
+    if config.precision == "float16" and on_cpu:
+        raise complaint("train", "a GPU for float16", "a CPU", "Leave --precision out: float32 is right for a CPU.")
     if config.precision == "bfloat16" and on_cpu:
         # Some processors announce bfloat16 and die of it, so another process tries.
         trial = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.Linear(64, 64).bfloat16()(a) @ a"

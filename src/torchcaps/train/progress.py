@@ -95,6 +95,8 @@ class Progress(pl.Callback):
         if self.run.config.patience is not None and self.waited >= self.run.config.patience:
             trainer.should_stop = True
         self._save(trainer)
+        if trainer.logger is not None:
+            trainer.logger.log_metrics(row, step=row["epoch"])
         print(self._line(row, better, trainer.max_epochs), flush=True)
 
     def _line(self, row: dict[str, Any], better: bool, epochs: int | None) -> str:
