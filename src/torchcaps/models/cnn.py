@@ -9,6 +9,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from torchcaps.errors import check_positive
 from torchcaps.models.base import ImageModel, ImageShape
 from torchcaps.models.efficient import efficient_stem
 from torchcaps.types import Capsules
@@ -53,9 +54,14 @@ class CNN(_Network):
 
 
 class SmallCNN(_Network):
-    """The stem of `efficient`, averaged over positions, and two fully connected layers."""
+    """The stem of `efficient`, averaged over positions, and two fully connected layers.
 
-    def __init__(self, image_shape: ImageShape, classes: int) -> None:
+    width: a factor of all channels, to match the size of another network; 0.64 is about the size of `matrix-small`.
+    """
+
+    def __init__(self, image_shape: ImageShape, classes: int, *, width: float = 1.0) -> None:
         super().__init__(image_shape, classes)
-        head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 224), nn.ReLU(), nn.Linear(224, classes)]
-        self.network = nn.Sequential(efficient_stem(self.image_shape), *head)
+        check_positive("SmallCNN", "width", width)
+        last, hidden = (max(1, round(width * channels)) for channels in (128, 224))
+        head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(last, hidden), nn.ReLU(), nn.Linear(hidden, classes)]
+        self.network = nn.Sequential(efficient_stem(self.image_shape, width), *head)

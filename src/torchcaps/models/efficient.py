@@ -14,16 +14,20 @@ from torchcaps.layers import Decoder, DenseCapsules, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, feature_shape, make_decoder
 
 
-def efficient_stem(image_shape: ImageShape) -> nn.Sequential:
-    """Four convolutions with batch norm. Large images are averaged down to about 40 pixels; small ones are padded."""
+def efficient_stem(image_shape: ImageShape, width: float = 1.0) -> nn.Sequential:
+    """Four convolutions with batch norm. Large images are averaged down to about 40 pixels; small ones are padded.
+
+    width: a factor of the numbers of channels, 32, 64, 64 and 128.
+    """
     pool = max(1, round(max(image_shape[1:]) / 40))
     pad = min(image_shape[1:]) // pool < 17
-    shape = ((image_shape[0], 32, 5, 1), (32, 64, 3, 1), (64, 64, 3, 1), (64, 128, 3, 2))
+    sizes = [image_shape[0], *(max(1, round(width * channels)) for channels in (32, 64, 64, 128))]
+    shape = zip(sizes[:-1], sizes[1:], (5, 3, 3, 3), (1, 1, 1, 2), strict=True)
     blocks: list[nn.Module] = [nn.AvgPool2d(pool)] if pool > 1 else []
-    for channels, width, kernel, step in shape:
-        convolution = nn.Conv2d(channels, width, kernel, step, padding=kernel // 2 if pad else 0)
+    for channels, wider, kernel, step in shape:
+        convolution = nn.Conv2d(channels, wider, kernel, step, padding=kernel // 2 if pad else 0)
         nn.init.kaiming_normal_(convolution.weight)
-        blocks.append(nn.Sequential(convolution, nn.ReLU(), nn.BatchNorm2d(width)))
+        blocks.append(nn.Sequential(convolution, nn.ReLU(), nn.BatchNorm2d(wider)))
     return nn.Sequential(*blocks)
 
 
