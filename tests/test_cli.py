@@ -2,42 +2,19 @@
 
 import gzip
 import json
+import re
+import shutil
 import subprocess
 import sys
-import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
+from tests.commands import SMALL, run, save_pictures
 from torchcaps.cli import COMMANDS, main
 from torchcaps.data import load_dataset, write_norb
-
-SMALL = ["--epochs", "1", "--option", "capsules=8", "--batch-size", "32"]
-
-
-@pytest.fixture(autouse=True)
-def _plain_warnings(monkeypatch):
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main sets its own
-
-
-def run(*words):
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        return main([str(word) for word in words])
-
-
-def save_pictures(folder, per_class=12, size=20):
-    """Bright squares on the left or on the right."""
-    generator = np.random.default_rng(0)
-    for label, name in enumerate(("left", "right")):
-        (folder / name).mkdir(parents=True)
-        for number in range(per_class):
-            pixels = generator.integers(0, 60, (size, size), dtype=np.uint8)
-            pixels[5:15, 2 + 9 * label : 9 + 9 * label] += 180
-            Image.fromarray(pixels).save(folder / name / f"{number}.png")
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -193,98 +170,62 @@ def test_smallnorb_in_its_public_format_trains_end_to_end(tmp_path, capsys):
     assert "novel viewpoints" in said
 
 
-# Bad input: one sentence, exit code 2, nothing lost
+def test_moved_pictures_keep_the_split_of_the_run(capsys, trained, pictures, tmp_path):
+    shutil.copytree(pictures, tmp_path / "moved")
+    assert run("evaluate", trained, "--data", tmp_path / "moved", "--no-pictures", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["test"]["images"] == 12  # not the 48 it was trained on
 
 
-def sentence(capsys, *words):
-    capsys.readouterr()
-    assert run(*words) == 2
-    said = capsys.readouterr().err.strip()
-    assert "Traceback" not in said
-    assert len(said.splitlines()) == 1, said
-    return said
-
-
-def test_empty_folder(capsys, tmp_path):
-    (tmp_path / "empty").mkdir()
-    assert "expected pictures in one subfolder for each class" in sentence(capsys, "train", tmp_path / "empty")
-
-
-def test_one_class(capsys, tmp_path):
-    folder = save_pictures(tmp_path / "one")
-    for path in (folder / "right").iterdir():
-        path.unlink()
-    assert "expected at least two classes with images, got left" in sentence(capsys, "train", folder)
-
-
-def test_broken_pictures_among_many_are_left_out_with_a_warning(capsys, tmp_path):
-    folder = save_pictures(tmp_path / "some")
-    whole = (folder / "left" / "0.png").read_bytes()
-    (folder / "left" / "0.png").write_bytes(whole[: len(whole) // 2])
-    (folder / "left" / "1.png").write_text("this is no picture")
-    assert run("train", folder, *SMALL, "--out", tmp_path / "run") == 0
-    assert "warning:" in (said := capsys.readouterr().err)
-    assert "left out 2 of 24 pictures that cannot be read" in said
-
-
-def test_rgba_and_16_bit_pictures_are_read(capsys, tmp_path):
-    folder = save_pictures(tmp_path / "kinds")
-    Image.new("RGBA", (20, 20), (255, 0, 0, 128)).save(folder / "left" / "0.png")
-    Image.fromarray(np.full((20, 20), 40_000, np.uint16)).save(folder / "right" / "0.png")
-    assert run("train", folder, *SMALL, "--out", tmp_path / "run") == 0
-    assert json.loads((tmp_path / "run" / "data.json").read_text())["image_shape"] == [3, 20, 20]
-    assert run("predict", tmp_path / "run", folder / "left" / "0.png", folder / "right" / "0.png") == 0
-
-
-def test_only_broken_pictures(capsys, tmp_path, trained):
-    (tmp_path / "bad.png").write_text("no picture")
-    assert "expected readable pictures" in sentence(capsys, "predict", trained, tmp_path / "bad.png")
-    assert "which is not there" in sentence(capsys, "predict", trained, tmp_path / "nowhere.png")
-
-
-def test_idx_file_of_no_bytes(capsys, tmp_path):
-    (tmp_path / "train-images-idx3-ubyte").touch()
-    (tmp_path / "train-labels-idx1-ubyte").touch()
-    assert "expected an idx file" in sentence(capsys, "train", tmp_path)
-
-
-def test_wrong_checksum(capsys, tmp_path):
-    folder = tmp_path / "mnist"
-    folder.mkdir()
-    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
-        (folder / f"{name}-ubyte.gz").write_bytes(gzip.compress(b"other"))
-    assert "md5" in sentence(capsys, "train", "mnist", "--data-dir", tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["train", "digitz"], "expected a folder with one subfolder"),
-        (["train", "digits", "--model", "capsnett"], "model to be one of 'efficient'"),
-        (["train", "digits", "--routing", "emm"], "'emm'"),
-        (["train", "digits", "--augment", "blur"], "augment to be one of 'none'"),
-        (["train", "digits", "--model", "capsnet"], "images of at least 17 pixels"),
-        (["train", "digits", "--option", "wings=2"], "got wings"),
-        (["train", "digits", "--device", "cuda"], "expected a device cuda, got none"),
-        (["train", "--resume", "nowhere"], "expected a run folder, got no such folder"),
-        (["train", "digits", "--resume", "nowhere"], "expected no other options"),
-        (["train", "--config", "nowhere.json"], "expected a JSON file of options"),
-        (["train", "multimnist-5k", "--augment", "shift"], "no augmentation and the margin loss"),
-        (["train", "multimnist-5k", "--size", "20"], "its images are made as they are shown"),
-        (["evaluate", "nowhere"], "expected a run folder, got no such folder"),
-        (["predict", "nowhere"], "expected picture files or folders"),
-        (["dance"], "expected train, evaluate, predict, list, got 'dance'"),
-    ],
-)
-def test_unknown_names_and_misfits(capsys, tmp_path, monkeypatch, words, expected):
-    if "cuda" in words and torch.cuda.is_available():
-        pytest.skip("this machine has what the test wants missing")
+def test_a_run_is_evaluated_from_any_folder(capsys, trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert expected in sentence(capsys, *words)
-    assert not list(tmp_path.iterdir())  # no half-made run
+    assert run("evaluate", trained, "--no-pictures") == 0
 
 
-def test_unknown_option_is_told():
-    with pytest.raises(SystemExit) as stopped:
-        run("train", "--epoch", 3)
-    assert stopped.value.code == 2
+def test_new_classes_do_not_shift_the_labels_of_a_run(capsys, trained, pictures):
+    shutil.copytree(pictures / "left", pictures / "another")  # before "left" in the alphabet
+    try:
+        assert run("evaluate", trained, "--no-pictures", "--json") == 0
+        assert json.loads(capsys.readouterr().out)["test"]["accuracy"] == 1
+    finally:
+        shutil.rmtree(pictures / "another")
+
+
+def test_folders_of_train_and_test_are_the_parts(tmp_path):
+    save_pictures(tmp_path / "parted" / "train", 20)
+    save_pictures(tmp_path / "parted" / "Test", 6)
+    assert run("train", tmp_path / "parted", *SMALL, "--validation", 0.2, "--out", tmp_path / "run") == 0
+    assert json.loads((tmp_path / "run" / "data.json").read_text())["classes"] == ["left", "right"]
+    split = json.loads((tmp_path / "run" / "split.json").read_text())
+    assert {part: len(names) for part, names in split.items()} == {"train": 32, "validation": 8, "test": 12}
+
+
+def test_class_names_of_any_kind_are_drawn(tmp_path, capsys):
+    folder = save_pictures(tmp_path / "names", 8)
+    (folder / "left").rename(folder / "a$_$b")
+    (folder / "right").rename(folder / "\u732b")
+    assert run("train", folder, *SMALL, "--out", tmp_path / "run") == 0
+    assert run("evaluate", tmp_path / "run") == 0
+    assert (tmp_path / "run" / "evaluation" / "examples.png").exists()
+
+
+def test_results_are_json_even_for_classes_without_images(tmp_path, trained, capsys):
+    folder = save_pictures(tmp_path / "half", 3)
+    for file in (folder / "right").iterdir():
+        file.unlink()
+    assert run("evaluate", trained, "--data", folder, "--json", "--no-pictures") == 0
+    text = capsys.readouterr().out
+    assert "NaN" not in text
+    assert json.loads(text)["test"]["classes"][1]["recall"] is None
+    kept = trained / "evaluation" / "half-test" / "results.json"
+    assert json.loads(kept.read_text())["data"] == str(folder)
+
+
+def test_examples_of_the_help_can_be_parsed():
+    from torchcaps import cli, config
+
+    text = cli.HELP + Path(cli.__file__).read_text()
+    lines = set(re.findall(r"^ *(?:\"  |  )torchcaps train (.*?)(?:  .*)?$", text, re.MULTILINE))
+    assert len(lines) >= 6
+    for line in lines:
+        if not line.startswith(("DATA", "--config")):
+            cli._parse(config.Train, line.split(), "train", "", config.Train())

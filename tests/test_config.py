@@ -44,6 +44,13 @@ def test_paper_presets_are_the_papers():
     assert (hinton.lr, hinton.batch_size, hinton.weight_decay, hinton.reconstruction) == (3e-3, 64, 2e-7, 0)
 
 
+def test_pairs_take_any_model_and_preset_without_augmentation():
+    for model in RECIPES:
+        for preset in ("default", "paper", "best"):
+            config = complete(TrainConfig("multimnist", model=model, preset=preset), 1000, several=True)
+            assert (config.augment, config.loss) == ("none", None)
+
+
 def test_options_of_the_model_are_parsed():
     config = TrainConfig(option=("capsules=8", "leaky=true", "squash=exponential", "sizes=[1,2]"), reconstruction=0.0)
     assert config.model_options() == {
@@ -67,7 +74,7 @@ def test_config_is_read_back_as_it_was(tmp_path):
     ("text", "sentence"),
     [
         ("{", "expected a JSON file of options"),
-        ("[1]", "expected options among data"),
+        ("[1]", "expected a JSON object of options, got list"),
         (json.dumps({"learning_rate": 1}), "expected options among .*, got learning_rate"),
     ],
 )

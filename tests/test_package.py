@@ -14,7 +14,8 @@ SOURCE = ROOT / "src" / "torchcaps"
 RANKS = [
     ["errors"],
     ["types"],
-    ["data", "config"],
+    ["data", "fields"],
+    ["config"],
     ["functional"],
     ["routing"],
     ["layers", "losses"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import sys
@@ -29,7 +31,7 @@ examples:
   torchcaps train photos/ --size 32 --out runs/mine  your pictures, one subfolder for each class
   torchcaps evaluate runs/mine
   torchcaps predict runs/mine new.png more/ --json
-  torchcaps train digits --model capsnet --routing em --iterations 2
+  torchcaps train mnist-5k --model capsnet --routing em --iterations 2
 
 torchcaps COMMAND --help tells more.
 """
@@ -37,7 +39,7 @@ Config = TypeVar("Config")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 if all went well, 2 after a mistake in what was given, 130 after Ctrl-C."""
+    """Run a command; 0 if all went well, 2 after a mistake in what was given, 130 after Ctrl-C, 141 if nobody reads."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
         print(HELP, end="")
@@ -66,10 +68,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{got} Run: pip install 'torchcaps[train]'.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        what = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+        print(f"torchcaps {words[0]}: {what}. Check the path and its rights.", file=sys.stderr)
+        return 2
     return 0
 
 
@@ -77,15 +83,34 @@ def _parse(kind: type[Config], words: list[str], command: str, examples: str, de
     import tyro
 
     description = f"{(kind.__doc__ or '').strip()}\n\nexamples:\n{examples}"
-    parsed: Config = tyro.cli(  # type: ignore[assignment]  # a default of None means that there is none
-        kind,
-        args=words,
-        prog=f"torchcaps {command}",
-        description=description,
-        default=default,
-        config=(tyro.conf.OmitArgPrefixes,),
-    )
+    from torchcaps.errors import InputError
+
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            parsed: Config = tyro.cli(  # type: ignore[assignment]  # a default of None means that there is none
+                kind,
+                args=words,
+                prog=f"torchcaps {command}",
+                description=description,
+                default=default,
+                config=(tyro.conf.OmitArgPrefixes,),
+            )
+    except SystemExit as stop:
+        if not stop.code:  # help was shown
+            raise
+        reason = _unframed(said.getvalue())
+        raise InputError(f"torchcaps {command}: {reason}. Try torchcaps {command} --help.") from None
     return parsed
+
+
+def _unframed(text: str) -> str:
+    """What tyro says in a frame of many lines, as one line, without its title and details."""
+    lines = (line.strip("│╰╯─ ") for line in text.splitlines() if not line.startswith("╭"))
+    words = " ".join(line for line in lines if line and "--help" not in line)
+    for end in (". Got errors", "Argument helptext", "For full helptext"):
+        words = words.partition(end)[0]
+    return words.rstrip(" .")
 
 
 def _train(words: list[str]) -> None:
@@ -98,22 +123,17 @@ def _train(words: list[str]) -> None:
   torchcaps train toys --model matrix-small --routing em --iterations 2
   torchcaps train --config runs/mine/config.json --seed 1 --out runs/other
   torchcaps train --resume runs/mine"""
-    default = Train()
-    if "--config" in words[:-1]:
-        loaded = load_config(Path(words[words.index("--config") + 1]))
-        default = Train(**{**_values(loaded, TrainConfig), "out": None})
-    options = _parse(Train, words, "train", examples, default)
+    options = _parse(Train, words, "train", examples, Train())
+    if options.config is not None:
+        loaded = _values(load_config(options.config), TrainConfig)
+        options = _parse(Train, words, "train", examples, Train(**{**loaded, "out": None}))
     from torchcaps.errors import complaint
 
     if options.resume is not None and replace(options, resume=None) != Train():
         raise complaint("train --resume", "no other options: a run goes on as it began", "some", "Drop them.")
     from torchcaps.train import resume, train
 
-    try:
-        run = train(TrainConfig(**_values(options, TrainConfig))) if options.resume is None else resume(options.resume)
-    except KeyboardInterrupt:
-        print("\nStopped. `torchcaps list runs` shows the run; `torchcaps train --resume RUN` goes on with it.")
-        raise
+    run = train(TrainConfig(**_values(options, TrainConfig))) if options.resume is None else resume(options.resume)
     print(f"\nThe best weights are in {run.weights}. Next: torchcaps evaluate {run.folder}")
 
 
@@ -126,6 +146,7 @@ def _evaluate(words: list[str]) -> None:
 
     examples = "  torchcaps evaluate runs/mine\n  torchcaps evaluate runs/translated --data affnist"
     options = _parse(Evaluate, words, "evaluate", examples)
+    from torchcaps.errors import complaint
     from torchcaps.evaluate import evaluate
     from torchcaps.runs import Run, parts_for
 
@@ -134,16 +155,23 @@ def _evaluate(words: list[str]) -> None:
     wanted: dict[str, Any] = {options.part: getattr(parts, options.part)}
     if options.part == "test" and parts.novel is not None:
         wanted = {"familiar viewpoints": parts.test, "novel viewpoints": parts.novel}
+    empty = [name for name, data in wanted.items() if not len(data)]
+    if empty:
+        raise complaint("evaluate", f"images in the {empty[0]} part", "none", "Choose another --part or --data.")
     model = run.load_model()
     results = {name: evaluate(model, data) for name, data in wanted.items()}
+    source = options.data or run.config.data
+    summary = {"data": source, **{name: _summary(result) for name, result in results.items()}}
     if options.json:
-        print(json.dumps({name: _summary(result) for name, result in results.items()}, indent=2))
+        print(json.dumps(summary, indent=2, allow_nan=False))
     else:
         for name, result in results.items():
-            _show(f"{options.data or run.config.data}, {name}", result)
+            _show(f"{source}, {name}", result)
     folder = run.folder / "evaluation"
-    folder.mkdir(exist_ok=True)
-    (folder / "results.json").write_text(json.dumps({n: _summary(r) for n, r in results.items()}, indent=2) + "\n")
+    if options.data is not None or options.part != "test":
+        folder = folder / f"{Path(source).stem}-{options.part}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
     if options.pictures:
         from torchcaps.plots import evaluation_pictures
 
@@ -152,14 +180,13 @@ def _evaluate(words: list[str]) -> None:
 
 
 def _summary(result: Evaluation) -> dict[str, object]:
+    rows = [[None if value != value else value for value in row] for row in result.per_class()]  # nan is no JSON
     return {
         "images": result.count,
         "accuracy": result.accuracy,
         "error": 1 - result.accuracy,
         "error_interval_95": list(result.error_interval),
-        "classes": [
-            dict(zip(("class", "images", "recall", "precision"), row, strict=True)) for row in result.per_class()
-        ],
+        "classes": [dict(zip(("class", "images", "recall", "precision"), row, strict=True)) for row in rows],
     }
 
 

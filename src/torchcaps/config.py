@@ -15,8 +15,10 @@ from typing import Annotated, Any, Literal, TypeVar
 from tyro.conf import Positional, UseAppendAction, arg
 
 from torchcaps.errors import check_choice, check_count, check_positive, check_range, complaint
+from torchcaps.fields import read_fields
 
 Value = TypeVar("Value")
+PLAIN = ("cnn", "cnn-small")  # no capsules: nothing to route, nothing to draw from
 # What help shows for options that may be left out.
 Count = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
 Number = Annotated[float | None, arg(metavar="X", help_behavior_hint="")]
@@ -88,14 +90,16 @@ class TrainConfig:
     tensorboard: bool = False
     """Write TensorBoard logs too (needs the package tensorboard)."""
 
-    def model_options(self) -> dict[str, Any]:
-        """What `create_model` gets beside the sizes."""
+    def model_options(self, *, given: bool = False) -> dict[str, Any]:
+        """What `create_model` gets beside the sizes; or of these only what was given with --option."""
         options: dict[str, Any] = dict(_parse_option(text) for text in self.option)
+        if given:
+            return options
         if self.routing is not None:
             options["routing"] = self.routing
         if self.iterations is not None:
             options["iterations"] = self.iterations
-        if self.model not in ("cnn", "cnn-small"):
+        if self.model not in PLAIN:
             options["decoder"] = bool(self.reconstruction)
         return options
 
@@ -204,38 +208,57 @@ RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 RECIPES |= {"matrix-small": RECIPES["matrix"], "cnn-small": {**RECIPES["efficient"], "paper": RECIPES["cnn"]["paper"]}}
-_AUGMENT = {"toys": "norb", "toys-full": "norb", "smallnorb": "norb", "eth-80": "photo", "multimnist": "none"}
+_AUGMENT = {"toys": "norb", "toys-full": "norb", "smallnorb": "norb", "eth-80": "photo"}
 
 
-def complete(config: TrainConfig, images: int) -> TrainConfig:
-    """The config with every option filled in, for so many training images."""
-    check_choice("train", "model", config.model, list(RECIPES))
+def complete(config: TrainConfig, images: int, *, several: bool = False) -> TrainConfig:
+    """The config with every option filled in, for so many training images; several: each shows more than one thing."""
+    check_given(config)
+    if several and (config.augment not in (None, "none") or config.loss not in (None, "margin")):
+        got = f"augment {config.augment} and loss {config.loss}"
+        expected = "no augmentation and the margin loss for images of several things"
+        raise complaint("train", expected, got, "Leave --augment and --loss out.")
     recipe = dict(RECIPES[config.model][config.preset])
     shown = recipe.pop("images")
     recipe["epochs"] = max(recipe["epochs"], math.ceil(shown / max(1, images)))
-    recipe.setdefault("augment", _AUGMENT.get(config.data.removesuffix("-5k"), "affine"))
-    if config.model in ("cnn", "cnn-small"):
+    recipe.setdefault("augment", _AUGMENT.get(config.data, "affine"))
+    if several:
+        recipe["augment"] = "none"
+    if config.model in PLAIN:
         recipe["reconstruction"] = 0.0
     if config.model.startswith("matrix") and config.routing in (None, "em") and config.preset != "paper":
         own = {text.partition("=")[0] for text in config.option}
         more = tuple(text for text in _EM_OPTIONS if text.partition("=")[0] not in own)
-        config = dataclasses.replace(config, option=config.option + more, loss=config.loss or "cross-entropy")
+        loss = config.loss if several else config.loss or "cross-entropy"
+        config = dataclasses.replace(config, option=config.option + more, loss=loss)
     missing = {name: value for name, value in recipe.items() if getattr(config, name) is None}
-    config = dataclasses.replace(config, **missing)
-    _check(config)
-    return config
+    return dataclasses.replace(config, **missing)
 
 
-def _check(config: TrainConfig) -> None:
+def check_given(config: TrainConfig) -> None:
+    """Refuse what cannot be right, before any work is done."""
+    check_choice("train", "model", config.model, list(RECIPES))
+    check_choice("train", "preset", config.preset, list(RECIPES[config.model]))
     for name in ("epochs", "batch_size", "iterations", "size", "limit", "patience"):
         if getattr(config, name) is not None:
             check_count("train", name, getattr(config, name))
-    check_positive("train", "lr", filled(config.lr))
+    if config.size is not None:
+        check_range("train", "size", config.size, 4, 1024)
+    if config.lr is not None:
+        check_positive("train", "lr", config.lr)
     for name in ("weight_decay", "reconstruction"):
-        check_range("train", name, getattr(config, name), 0)
+        if getattr(config, name) is not None:
+            check_range("train", name, getattr(config, name), 0)
     for name in ("validation", "test"):
         check_range("train", name, getattr(config, name), 0, 0.9)
     check_count("train", "seed", config.seed, 0)
+    check_range("train", "seed", config.seed, 0, 2**31)
+    for name in config.model_options(given=True):
+        if name in ("routing", "iterations", "decoder", "encoder"):
+            remedy = "For the decoder there is --reconstruction, an encoder needs Python."
+            raise complaint("--option", "no option that has a flag of its own", name, remedy)
+    if config.model in PLAIN and config.reconstruction:
+        raise complaint("--reconstruction", "a capsule model", config.model, "Drop it: there is nothing to draw from.")
 
 
 def save_config(config: TrainConfig, path: Path) -> None:
@@ -244,16 +267,4 @@ def save_config(config: TrainConfig, path: Path) -> None:
 
 def load_config(path: Path) -> TrainConfig:
     """A config written by `save_config`, or by hand: a JSON object with some of the options."""
-    try:
-        values = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise complaint(str(path), "a JSON file of options", str(error), "Give the config.json of a run.") from None
-    known = {field.name: field for field in dataclasses.fields(TrainConfig)}
-    unknown = [name for name in values if name not in known] if isinstance(values, dict) else [type(values).__name__]
-    if unknown:
-        raise complaint(str(path), f"options among {', '.join(known)}", ", ".join(unknown), "Drop or rename them.")
-    for name in ("out", "data_dir"):
-        if values.get(name) is not None:
-            values[name] = Path(values[name])
-    values["option"] = tuple(values.get("option", ()))
-    return TrainConfig(**values)
+    return read_fields(TrainConfig, path, "options")

@@ -47,5 +47,8 @@ def _progress(run: Run) -> tuple[int, str]:
         return 0, "-"
     with open(run.metrics, newline="") as file:
         rows = list(csv.DictReader(file))
-    seen = [float(row["validation_accuracy"]) for row in rows if row["validation_accuracy"] != "nan"]
+    try:
+        seen = [float(row["validation_accuracy"]) for row in rows if row["validation_accuracy"] != "nan"]
+    except (KeyError, TypeError, ValueError):
+        return len(rows), "?"
     return len(rows), f"{max(seen):.2%}" if seen else "-"

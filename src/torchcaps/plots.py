@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ RIGHT, WRONG, GREY = "#1b7837", "#b2182b", "#555555"
 def evaluation_pictures(model: ImageModel, data: Images, result: Evaluation, folder: Path) -> list[Path]:
     """The confusion of classes, and examples: images that were answered rightly and wrongly, with reconstructions."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
+    figures = {"examples.png": examples_figure(model, data, result)}
     if result.labels.shape[-1] == 1:
-        paths.append(folder / "confusion.png")
-        confusion_figure(result).savefig(paths[-1], dpi=130)
-    paths.append(folder / "examples.png")
-    examples_figure(model, data, result).savefig(paths[-1], dpi=130)
-    return paths
+        figures["confusion.png"] = confusion_figure(result)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # drawn as a box
+        for name, figure in figures.items():
+            figure.savefig(folder / name, dpi=130)
+    return [folder / name for name in figures]
 
 
 def confusion_figure(result: Evaluation) -> Figure:
@@ -38,8 +40,9 @@ def confusion_figure(result: Evaluation) -> Figure:
     axes = figure.add_subplot()
     axes.imshow(shares.sqrt(), cmap="Blues", vmin=0, vmax=1)  # the root lifts rare mistakes out of the white
     long = max(len(name) for name in result.classes) > 3
-    axes.set_xticks(range(size), result.classes, rotation=90 if long else 0)
-    axes.set_yticks(range(size), result.classes)
+    names = [_plain(name) for name in result.classes]
+    axes.set_xticks(range(size), names, rotation=90 if long else 0, parse_math=False)
+    axes.set_yticks(range(size), names, parse_math=False)
     axes.set_xlabel("answer")
     axes.set_ylabel("truth")
     axes.set_title(f"{result.errors:,} mistakes in {result.count:,} images ({result.accuracy:.2%} right)", fontsize=10)
@@ -64,8 +67,9 @@ def examples_figure(model: ImageModel, data: Images, result: Evaluation, columns
     batch = data.batch(rows)
     drawn = None
     if model.decoder is not None:
-        capsules = model.eval()(batch.images)
-        drawn = model.reconstruct(capsules, top=result.labels.shape[-1])  # [n m c h w]
+        device = next(model.parameters()).device
+        capsules = model.eval()(batch.images.to(device))
+        drawn = model.reconstruct(capsules, top=result.labels.shape[-1]).cpu()  # [n m c h w]
     lines = -(-len(rows) // columns)
     high = 2 if drawn is not None else 1
     figure = Figure(figsize=(1.05 * columns, lines * (0.3 + 1.05 * high) + 0.4))
@@ -73,7 +77,7 @@ def examples_figure(model: ImageModel, data: Images, result: Evaluation, columns
     for place, row in enumerate(rows.tolist()):
         cell = grid[divmod(place, columns)].subgridspec(high, 1, hspace=0.03).subplots(squeeze=False)
         show_image(cell[0, 0], batch.images[place])
-        cell[0, 0].set_title(_caption(result, row), fontsize=7, pad=2, color=RIGHT if result.right[row] else WRONG)
+        cell[0, 0].set_title(_caption(result, row), fontsize=7, pad=2, parse_math=False, color=_mark(result, row))
         if drawn is not None:
             show_image(cell[1, 0], _overlay(drawn[place]))
     what = "images, and below each its reconstruction" if drawn is not None else "images"
@@ -97,9 +101,18 @@ def _overlay(drawn: Tensor) -> Tensor:
     return torch.stack([drawn[0, 0], drawn[1, 0], torch.zeros_like(drawn[0, 0])])
 
 
+def _mark(result: Evaluation, row: int) -> str:
+    return RIGHT if result.right[row] else WRONG
+
+
+def _plain(name: str) -> str:
+    """A class name that can be drawn, whatever bytes a folder was named with."""
+    return name.encode("utf-8", "replace").decode("utf-8")
+
+
 def _caption(result: Evaluation, row: int) -> str:
     def names(places: Tensor) -> str:
-        return "+".join(sorted(result.classes[place][:10] for place in places.tolist()))
+        return "+".join(sorted(_plain(result.classes[place][:10]) for place in places.tolist()))
 
     truth, answer = names(result.labels[row]), names(result.predictions[row])
     active = result.activations[row, result.predictions[row]].min()

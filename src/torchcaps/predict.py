@@ -12,7 +12,7 @@ import torch
 
 from torchcaps.data import Batch, pictures_in, read_picture
 from torchcaps.errors import complaint
-from torchcaps.evaluate import misfits
+from torchcaps.evaluate import misfits, top_classes
 from torchcaps.runs import Run
 
 
@@ -69,12 +69,12 @@ def predict(run: Run, files: Sequence[Path], *, batch_size: int = 64) -> list[Pr
 def _answers(run: Run, model: torch.nn.Module, images: torch.Tensor, names: list[str]) -> list[Prediction]:
     capsules = model(images)
     count = run.facts.labels_per_image
-    best = capsules.activations.topk(count, dim=-1)
-    labels = best.indices if count > 1 else best.indices[:, 0]
-    misfit = misfits(model, Batch(images, labels), capsules)  # type: ignore[arg-type]
+    best = top_classes(capsules.activations, count)
+    active = capsules.activations.gather(1, best)
+    misfit = misfits(model, Batch(images, best), capsules)  # type: ignore[arg-type]
     limit = run.facts.fits
     fits = [None] * len(names) if misfit is None or limit is None else (misfit <= limit).tolist()
     return [
         Prediction(name, tuple(run.facts.classes[row] for row in rows), tuple(round(v, 4) for v in values), fit)
-        for name, rows, values, fit in zip(names, best.indices.tolist(), best.values.tolist(), fits, strict=True)
+        for name, rows, values, fit in zip(names, best.tolist(), active.tolist(), fits, strict=True)
     ]

@@ -116,6 +116,7 @@ def test_ctrl_c_leaves_a_usable_run(tmp_path):
     assert "--resume" in said
     assert "Traceback" not in complained
     run = Run.open(out)
+    assert run.facts.fits is not None
     assert evaluate(run.load_model(), run.load_parts().test).accuracy > 0.3
 
 
@@ -171,8 +172,12 @@ def test_loading_never_runs_code(tmp_path, monkeypatch):
 
 
 def test_patience_stops_early(tmp_path):
-    run = train(replace(QUICK, out=tmp_path / "run", epochs=30, patience=1, lr=1e-9))
-    assert len(run.metrics.read_text().splitlines()) < 10
+    run = train(replace(QUICK, out=tmp_path / "run", epochs=30, patience=2, lr=1e-9))
+    seen = [float(row["validation_accuracy"]) for row in table_of(run.folder)]
+    assert len(seen) < 10
+    assert max(seen[-2:]) <= max(seen[:-2])  # two epochs without a rise
+    resume(run.folder)
+    assert len(table_of(run.folder)) == len(seen)  # a run that stopped is finished
 
 
 def test_a_run_is_never_overwritten(tmp_path):
@@ -205,6 +210,21 @@ def test_pairs_of_digits_train_and_are_drawn_apart(tmp_path, monkeypatch):
     model = run.load_model()
     batch = part.batch(torch.arange(3))
     assert model.reconstruct(model(batch.images), batch.labels).shape == batch.parts.shape
+
+
+def test_pairs_are_learned_by_plain_networks_with_sigmoids():
+    logits = torch.tensor([[[2.0], [-1.0], [0.5]]])
+
+    class Plain:
+        loss = "cross-entropy"
+
+    capsules = Capsules(logits, logits.squeeze(-1).softmax(-1))
+    p = logits.flatten().sigmoid()
+    expected = -(p[0].log() + (1 - p[1]).log() + p[2].log()) / 3
+    torch.testing.assert_close(class_loss("cross-entropy", Plain(), capsules, torch.tensor([[0, 2]])), expected)
+    Plain.loss = "nll"
+    with pytest.raises(InputError, match="expected a routing whose parents do not share one"):
+        class_loss("nll", Plain(), capsules, torch.tensor([[0, 2]]))
 
 
 def test_learning_rate_follows_its_schedule():

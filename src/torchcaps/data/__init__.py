@@ -1,7 +1,17 @@
 """Data: labelled images by name, or from a user's own files."""
 
 from torchcaps.data.augment import AUGMENTATIONS, affine, brightness, centre_crop, contrast, crop, flip, shift
-from torchcaps.data.base import Batch, Images, ImageSet, Splits, hold_out, split, stratified_order, three_way
+from torchcaps.data.base import (
+    Batch,
+    Images,
+    ImageSet,
+    Splits,
+    hold_out,
+    in_classes,
+    split,
+    stratified_order,
+    three_way,
+)
 from torchcaps.data.catalogue import DATASETS, data_folder, load_dataset
 from torchcaps.data.files import load_folder, load_idx, load_npz, pictures_in, read_idx, read_picture
 from torchcaps.data.generated import PairSet
@@ -25,6 +35,7 @@ __all__ = [
     "data_folder",
     "flip",
     "hold_out",
+    "in_classes",
     "load_dataset",
     "load_folder",
     "load_idx",

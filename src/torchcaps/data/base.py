@@ -148,6 +148,18 @@ def hold_out(data: ImageSet, size: int, test: ImageSet, seed: int = 0) -> Splits
     return Splits(train, validation, test)
 
 
+def in_classes(owner: str, data: ImageSet, classes: tuple[str, ...]) -> ImageSet:
+    """The same images with labels that count these classes; classes without images may be others."""
+    if data.classes == classes:
+        return data
+    unknown = [name for name, count in data.counts().items() if count and name not in classes]
+    if unknown:
+        expected = f"classes among {', '.join(classes)}"
+        raise complaint(owner, expected, ", ".join(unknown), "Rename them, or leave them out.")
+    places = torch.tensor([classes.index(name) if name in classes else -1 for name in data.classes])
+    return replace(data, labels=places[data.labels], classes=classes)
+
+
 def three_way(data: ImageSet, validation: float = 0.1, test: float = 0.2, seed: int = 0) -> Splits:
     """Training, validation and test parts of data that come without a split of their own.
 
@@ -156,7 +168,7 @@ def three_way(data: ImageSet, validation: float = 0.1, test: float = 0.2, seed: 
     present = [name for name, count in data.counts().items() if count]
     if len(present) < 2:
         raise complaint("data", "at least two classes with images", ", ".join(present) or "none", "Add another class.")
-    held_out = [max(1, round(share * len(data))) for share in (validation, test)]
+    held_out = [max(1, round(share * len(data))) if share else 0 for share in (validation, test)]
     if len(data) - sum(held_out) < len(present):
         got = f"{len(data)} images of {len(present)} classes"
         raise complaint("data", "enough images to train, validate and test", got, "Add images, or hold out fewer.")

@@ -67,6 +67,9 @@ def load_npz(path: Path | str) -> ImageSet:
             raise complaint(str(path), f"an array named {names[0]!r} or {names[1]!r}", got, "Rename the arrays.")
         found.append(chosen)
     pixels, marks = found
+    if pixels.dtype.kind not in "buif" or pixels.ndim < 3 or pixels.size == 0:
+        got = f"{pixels.dtype} of shape {list(pixels.shape)}"
+        raise complaint(str(path), "images as numbers [n h w], [n h w c] or [n c h w]", got, "Save pixels.")
     if marks.ndim != 1 or len(marks) != len(pixels):
         got = f"labels {list(marks.shape)} for images {list(pixels.shape)}"
         raise complaint(str(path), "one label for each image", got, "Save them in the same order and number.")
@@ -87,7 +90,9 @@ def image_set(owner: str, pixels: np.ndarray, marks: np.ndarray, classes: tuple[
         if not np.isfinite(pixels).all() or pixels.min() < 0 or pixels.max() > 255:
             got = f"{pixels.min():g} to {pixels.max():g}"
             raise complaint(owner, "pixels from 0 to 1 or from 0 to 255", got, "Scale them.")
-        pixels = np.round(pixels * (255 if pixels.max() <= 1 else 1)).astype(np.uint8)
+    if pixels.max() <= 1:  # black and white, or shares of white
+        pixels = pixels * 255.0
+    pixels = np.round(pixels).astype(np.uint8)
     names, labels = np.unique(marks, return_inverse=True)
     if classes is not None:
         labels = marks
@@ -108,6 +113,8 @@ def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, 
     if not files:
         got = f"{len(folders)} subfolders without any" if folders else "no subfolders"
         raise complaint(str(path), "pictures in one subfolder for each class", got, "Sort pictures into subfolders.")
+    if size is None:
+        _check_side(files[0][0])
     pictures, labels, names, bad = [], [], [], []
     for file, label in files:
         try:
@@ -126,7 +133,7 @@ def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, 
     if len(shapes) > 1:
         low, high = min(shapes), max(shapes)
         got = f"{low[0]} x {low[1]} to {high[0]} x {high[1]}"
-        raise complaint(str(path), "pictures of one size", got, "Give the size to resize them to.")
+        raise complaint(str(path), "pictures of one size", got, "Give --size to resize them.")
     stack = np.stack(pictures)  # [n h w 3]
     grey = bool((stack == stack[..., :1]).all())
     if colour is False and not grey:
@@ -136,6 +143,20 @@ def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, 
     images = torch.from_numpy(np.ascontiguousarray(np.moveaxis(stack, -1, 1)))
     classes = tuple(folder.name for folder in folders)
     return ImageSet(images, torch.tensor(labels), classes, names=tuple(names))
+
+
+def _check_side(path: Path) -> None:
+    """Refuse large pictures that are not to be resized before all of them are read into memory."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as picture:
+            width, height = picture.size
+    except Exception:  # told with the others when it is read
+        return
+    if max(width, height) > 256:
+        expected = "pictures of at most 256 pixels a side, or a size to resize them to"
+        raise complaint(str(path), expected, f"{height} x {width}", "Give --size, say --size 64.")
 
 
 def to_grey(pixels: np.ndarray) -> np.ndarray:
@@ -155,7 +176,7 @@ def read_picture(path: Path, size: int | tuple[int, int] | None, *, colour: bool
         picture = ImageOps.exif_transpose(opened)
         if picture.mode in ("I", "I;16", "I;16B", "I;16L", "F"):  # 16 bits of grey
             values = np.asarray(picture, dtype=np.float64)
-            scale = 255 / (65535 if values.max() > 255 else 255)
+            scale = 255 / 65535 if picture.mode != "F" else 255 / max(1.0, values.max())
             picture = Image.fromarray(np.clip(np.round(values * scale), 0, 255).astype(np.uint8))
         if "A" in picture.getbands() or "transparency" in picture.info:
             picture = picture.convert("RGBA")

@@ -59,6 +59,10 @@ class PairSet:
         channels, height, width = self.digits.image_shape
         return channels, height + 2 * self.shift, width + 2 * self.shift
 
+    def shortened(self, length: int) -> PairSet:
+        """Fewer pairs of the same digits."""
+        return PairSet(self.digits, length, self.pairs_per_digit, self.shift, self.seed)
+
     def __len__(self) -> int:
         return self.length
 

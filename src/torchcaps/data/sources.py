@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from torchcaps.data.base import ImageSet, Splits, hold_out, three_way
+from torchcaps.data.base import ImageSet, Splits, hold_out, in_classes, three_way
 from torchcaps.data.catalogue import DATASETS, load_dataset
 from torchcaps.data.files import load_folder, load_idx, load_npz
 from torchcaps.errors import complaint
 
+# What people call the folders of a set that is split already.
+PARTS = {"train": "train", "training": "train", "val": "validation", "valid": "validation", "validation": "validation"}
+PARTS |= {"dev": "validation", "test": "test", "testing": "test"}
+
 
 def open_data(
-    source: str, *, folder: Path | None = None, size: int | None = None, colour: bool | None = None
+    source: str,
+    *,
+    folder: Path | None = None,
+    size: int | None = None,
+    colour: bool | None = None,
+    validation: float = 0.1,
+    seed: int = 0,
 ) -> ImageSet | Splits:
-    """The images of `source`: a data set by name comes in its parts, a user's own images in one piece.
+    """The images of `source`: what has its parts already comes in them, a user's other images in one piece.
 
-    folder: where data sets by name live. size: pixels a side to resize to. colour: see `load_folder`.
+    folder: where data sets by name live. size: pixels a side to resize to. colour: see `load_folder`. validation, seed:
+    how a validation part is held out where a user's data have a test part, but none for validation.
     """
     path = Path(source).expanduser()
     data: ImageSet | Splits
@@ -24,8 +36,7 @@ def open_data(
     elif path.suffix == ".npz" and path.is_file():
         data = load_npz(path)
     elif path.is_dir():
-        idx = sorted(file for file in path.iterdir() if "idx3" in file.name)
-        data = _idx_folder(path, idx) if idx else load_folder(path, size=size, colour=colour)
+        data = _open_folder(path, size, colour, validation, seed)
     else:
         expected = f"a folder with one subfolder for each class, an .npz file, or one of {', '.join(DATASETS)}"
         got = f"{source!r}, which is " + ("a file of another kind" if path.exists() else "none of these")
@@ -40,22 +51,53 @@ def open_data(
     return Splits(data.train.resize(size), data.validation.resize(size), data.test.resize(size), novel)
 
 
-def _idx_folder(path: Path, images: list[Path]) -> ImageSet | Splits:
-    """Pairs of idx files with the names of MNIST's; one pair is a whole set, one of t10k the test part."""
-    sets: dict[bool, ImageSet] = {}
+def _open_folder(path: Path, size: int | None, colour: bool | None, validation: float, seed: int) -> ImageSet | Splits:
+    idx = sorted(file for file in path.iterdir() if "idx3" in file.name)
+    if idx:
+        return _combine(path, _idx_parts(idx), validation, seed)
+    folders = {sub.name: sub for sub in sorted(path.iterdir()) if sub.is_dir() and not sub.name.startswith(".")}
+    if not folders or not {name.lower() for name in folders} <= PARTS.keys():
+        return load_folder(path, size=size, colour=colour)
+    parts: dict[str, ImageSet] = {}
+    for name, sub in sorted(folders.items(), key=lambda item: PARTS[item[0].lower()] != "train"):
+        parts[PARTS[name.lower()]] = load_folder(sub, size=size, colour=colour)
+        colour = parts[PARTS[name.lower()]].image_shape[0] == 3  # as the training part, which comes first
+    return _combine(path, parts, validation, seed)
+
+
+def _idx_parts(images: list[Path]) -> dict[str, ImageSet]:
+    """Pairs of idx files with names like those of MNIST."""
+    parts: dict[str, ImageSet] = {}
     for file in images:
         names = file.name.replace("images", "labels").replace("idx3", "idx1")
         twins = [file.with_name(name) for name in (names, names + ".gz", names.removesuffix(".gz"))]
         labels = next((twin for twin in twins if twin.exists()), None)
         if labels is None:
             raise complaint(str(file), f"its labels in {names}", "no such file", "Put the label file beside it.")
-        sets[file.name.startswith(("t10k", "test"))] = load_idx(file, labels)
-    if len(sets) < 2:
-        return next(iter(sets.values()))
-    if sets[True].classes != sets[False].classes:
-        got = f"{len(sets[False].classes)} and {len(sets[True].classes)}"
-        raise complaint(str(path), "the same classes in training and test", got, "Check the label files.")
-    return hold_out(sets[False], len(sets[False]) // 10, sets[True])
+        part = "test" if re.search(r"(^|[-_])(t10k|test)([-_]|$)", file.name) else "train"
+        if part in parts:
+            got = f"{file.name} as another"
+            raise complaint(str(file.parent), f"one file of {part} images", got, "Keep one pair, or train and t10k.")
+        parts[part] = load_idx(file, labels)
+    return parts
+
+
+def _combine(path: Path, parts: dict[str, ImageSet], validation: float, seed: int) -> ImageSet | Splits:
+    """Parts found in a folder: one alone is a whole set; a missing validation part is held out of the training part."""
+    if len(parts) == 1:
+        return next(iter(parts.values()))
+    if not {"train", "test"} <= parts.keys():
+        got = ", ".join(parts)
+        raise complaint(str(path), "a training and a test part", got, "Add the other, or put all classes together.")
+    train = parts["train"]
+    shapes = {part.image_shape for part in parts.values()}
+    if len(shapes) > 1:
+        got = " and ".join(" x ".join(map(str, shape)) for shape in shapes)
+        raise complaint(str(path), "images of one shape in all parts", got, "Give --size.")
+    test = in_classes(str(path), parts["test"], train.classes)
+    if "validation" in parts:
+        return Splits(train, in_classes(str(path), parts["validation"], train.classes), test)
+    return hold_out(train, max(1, round(validation * len(train))) if validation else 0, test, seed)
 
 
 def make_parts(data: ImageSet | Splits, *, validation: float = 0.1, test: float = 0.2, seed: int = 0) -> Splits:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from torchcaps.errors import complaint
+from torchcaps.errors import check_count, complaint
 from torchcaps.layers import Decoder, DenseCapsules, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, feature_shape, make_decoder
 
@@ -51,6 +51,7 @@ class EfficientCapsNet(CapsuleModel):
     ) -> None:
         image_shape = check_image_shape("EfficientCapsNet", image_shape)
         check_size("EfficientCapsNet", image_shape, 4)
+        check_count("EfficientCapsNet", "capsules", capsules)
         encoder = efficient_stem(image_shape) if encoder is None else encoder
         channels, height, width = feature_shape("EfficientCapsNet", encoder, image_shape)
         if channels % capsules:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import logging
-import pickle
+import os
 import subprocess
 import sys
 import warnings
@@ -16,12 +16,12 @@ import lightning.pytorch as pl
 import torch
 from torch.utils.data import DataLoader
 
-from torchcaps.config import TrainConfig, complete, filled
-from torchcaps.data import AUGMENTATIONS, Batch, ImageSet, Splits, make_parts, split
-from torchcaps.errors import InputError, check_choice, complaint
+from torchcaps.config import TrainConfig, check_given, complete, filled
+from torchcaps.data import AUGMENTATIONS, DATASETS, Batch, Splits, make_parts
+from torchcaps.errors import check_choice, complaint
 from torchcaps.evaluate import evaluate
 from torchcaps.models import CapsuleModel, calibrate
-from torchcaps.runs import Run, next_folder, read_data
+from torchcaps.runs import Run, limit, next_folder, read_data, refuse_folder
 from torchcaps.train.progress import Progress
 from torchcaps.train.trainee import EpochOrder, Trainee, loader
 
@@ -35,15 +35,11 @@ PRECISIONS: dict[str, Literal["32-true", "16-mixed", "bf16-mixed"]] = {
 def train(config: TrainConfig) -> Run:
     """Train as the config says and return the finished run. Ctrl-C ends it early, with the best weights so far."""
     _check_first(config)
-    parts = _limit(
-        make_parts(read_data(config), validation=config.validation, test=config.test, seed=config.seed), config
-    )
-    config = complete(config, len(parts.train))
-    check_choice("train", "augment", config.augment, list(AUGMENTATIONS))
-    if parts.train.labels_per_image > 1 and (config.augment != "none" or config.loss not in (None, "margin")):
-        got = f"augment {config.augment} and loss {config.loss}"
-        remedy = "Leave --augment and --loss out."
-        raise complaint("train", "no augmentation and the margin loss for images of several things", got, remedy)
+    if config.data not in DATASETS:  # a run can be evaluated from anywhere
+        config = dataclasses.replace(config, data=str(Path(config.data).expanduser().resolve()))
+    data = read_data(config)
+    parts = limit(make_parts(data, validation=config.validation, test=config.test, seed=config.seed), config)
+    config = complete(config, len(parts.train), several=parts.train.labels_per_image > 1)
     folder = config.out or next_folder(config)
     return _fit(Run.create(folder, dataclasses.replace(config, out=folder), parts), parts)
 
@@ -51,17 +47,16 @@ def train(config: TrainConfig) -> Run:
 def resume(folder: Path) -> Run:
     """Go on with a run that was interrupted, as if it had not been."""
     run = Run.open(folder)
-    return _fit(run, _limit(run.load_parts(), run.config))
-
-
-def _limit(parts: Splits, config: TrainConfig) -> Splits:
-    if config.limit is None or config.limit >= len(parts.train) or not isinstance(parts.train, ImageSet):
-        return parts
-    return parts._replace(train=split(parts.train, [config.limit], config.seed)[0])
+    return run if run.facts.stopped else _fit(run, run.load_parts())
 
 
 def _check_first(config: TrainConfig) -> None:
     """What should be known before any data are read."""
+    check_given(config)
+    if config.augment is not None:
+        check_choice("train", "augment", config.augment, list(AUGMENTATIONS))
+    if config.out is not None and (config.out / "config.json").exists():
+        refuse_folder(config.out)
     check_choice("train", "device", config.device, ["auto", "cpu", "cuda", "mps"])
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not there.get(config.device, True):
@@ -88,11 +83,19 @@ def _fit(run: Run, parts: Splits) -> Run:
     batches = loader(parts.train, filled(config.batch_size), order)
     trainee = Trainee(model, config, steps=len(batches) * filled(config.epochs))
     progress = Progress(run)
-    with warnings.catch_warnings():
-        _quiet()
-        trainer = _trainer(run, progress)
-        _go(trainer, trainee, batches, parts, run, progress)
-    return _finish(run, parts)
+    if run.weights.exists() and not run.checkpoint.exists():  # begun anew: what there is must not be lost
+        os.replace(run.weights, run.folder / "model.previous.safetensors")
+    try:
+        with warnings.catch_warnings():
+            _quiet()
+            _go(_trainer(run, progress), trainee, batches, parts, run, progress)
+    except KeyboardInterrupt:
+        if run.weights.exists():
+            _finish(progress.run, parts)
+            print(f"\nStopped. The best weights so far are in {run.weights}", end="")
+        print(f"\nGo on with: torchcaps train --resume {run.folder}", flush=True)
+        raise
+    return _finish(progress.run, parts)
 
 
 def _trainer(run: Run, progress: Progress) -> pl.Trainer:
@@ -125,14 +128,11 @@ def _go(
         )
     except SystemExit:  # how Lightning ends after Ctrl-C
         raise KeyboardInterrupt from None
-    except InputError:
-        raise
-    except (RuntimeError, OSError, EOFError, KeyError, ValueError, pickle.UnpicklingError) as error:
+    except Exception:
         if checkpoint is None or progress.began:
             raise
-        reason = str(error).splitlines()[0][:200]
-        remedy = f"Delete it to begin anew; {run.weights} still holds the best weights."
-        raise complaint(str(checkpoint), "a checkpoint of this run", reason, remedy) from None
+        remedy = f"Delete it to begin anew; the best weights so far stay beside it in {run.folder}."
+        raise complaint(str(checkpoint), "a checkpoint of this run", "a broken or foreign file", remedy) from None
 
 
 def _finish(run: Run, parts: Splits) -> Run:

@@ -34,16 +34,19 @@ class Progress(pl.Callback):
         self.run = run
         self.began = False
         self.best = -math.inf
+        self.highest = -math.inf
         self.waited = 0
         self.rows: list[dict[str, Any]] = []
         self.bar: tqdm[Any] | None = None
         self.started = 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "waited": self.waited, "rows": self.rows}
+        return {"best": self.best, "highest": self.highest, "waited": self.waited, "rows": self.rows}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best, self.waited, self.rows = state["best"], state["waited"], state["rows"]
+        self.best, self.highest, self.waited, self.rows = (
+            state[word] for word in ("best", "highest", "waited", "rows")
+        )
 
     def on_train_start(self, trainer: pl.Trainer, trainee: Any) -> None:
         self.began = True
@@ -88,16 +91,18 @@ class Progress(pl.Callback):
         score = len(self.rows) if math.isnan(validation_accuracy) else validation_accuracy - 1e-6 * validation_loss
         better = score > self.best
         if better:
-            self.best, self.waited = score, 0
+            self.best = score
             self.run.save_weights(trainee.model)
-        else:
-            self.waited += 1
-        if self.run.config.patience is not None and self.waited >= self.run.config.patience:
+        self.waited = 0 if validation_accuracy > self.highest else self.waited + 1
+        self.highest = max(self.highest, validation_accuracy)
+        patience = self.run.config.patience
+        if patience is not None and self.waited >= patience and not math.isnan(validation_accuracy):
             trainer.should_stop = True
+            self.run = self.run.with_facts(stopped=True)
         self._save(trainer)
         if trainer.logger is not None:
             trainer.logger.log_metrics(row, step=row["epoch"])
-        print(self._line(row, better, trainer.max_epochs), flush=True)
+        _say(self._line(row, better, trainer.max_epochs))
 
     def _line(self, row: dict[str, Any], better: bool, epochs: int | None) -> str:
         seen = row["validation_accuracy"]
@@ -124,3 +129,11 @@ class Progress(pl.Callback):
         finite = all(bool(tensor.isfinite().all()) for tensor in trainee.model.state_dict().values())
         if self.began and finite and not self.run.weights.exists():
             self.run.save_weights(trainee.model)
+
+
+def _say(line: str) -> None:
+    """Print a line; where nobody reads any more (`| head`), training goes on in silence."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

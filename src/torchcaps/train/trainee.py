@@ -9,7 +9,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, nll_loss, one_hot
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, nll_loss, one_hot
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from torchcaps.config import TrainConfig, filled
@@ -23,10 +23,19 @@ from torchcaps.types import Capsules
 
 
 def class_loss(kind: str, model: ImageModel, capsules: Capsules, labels: Tensor, margin: float = 0.9) -> Tensor:
-    """The loss on the classes: labels [b], or [b n] where each image shows n things (margin loss only)."""
+    """The loss on the classes: labels [b], or [b n] where each image shows n things.
+
+    Several things are learned with the margin loss; where activations share one among them, so that two cannot both be
+    near one, by plain networks with a sigmoid for each class, and by other routings not at all.
+    """
     activations = capsules.activations
     if labels.ndim == 2:
         truth = one_hot(labels, activations.shape[-1]).sum(1)
+        if model.loss == "cross-entropy":
+            return binary_cross_entropy_with_logits(capsules.poses.squeeze(-1), truth.to(capsules.poses.dtype))
+        if model.loss == "nll":
+            remedy = "Choose dynamic, entropy, attention or em."
+            raise complaint("train", "a routing whose parents do not share one", "one that does", remedy)
         return margin_loss(activations, truth)
     if kind == "margin":
         return margin_loss(activations, labels)

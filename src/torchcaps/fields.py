@@ -1,0 +1,60 @@
+"""Dataclasses from JSON files, every field checked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from torchcaps.errors import complaint
+
+Value = TypeVar("Value")
+
+
+def read_fields(kind: type[Value], path: Path, what: str) -> Value:
+    """A dataclass from a JSON object with some of its fields."""
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise complaint(str(path), f"a JSON file of {what}", str(error), "Give the file of a run.") from None
+    if not isinstance(values, dict):
+        raise complaint(str(path), f"a JSON object of {what}", type(values).__name__, "Give the file of a run.")
+    hints = get_type_hints(kind)
+    for name, value in values.items():
+        if name not in hints:
+            raise complaint(str(path), f"{what} among {', '.join(hints)}", name, "Drop or rename it.")
+        if not _is_a(hints[name], value):
+            raise complaint(str(path), f"{name} to be {_text(hints[name])}", repr(value), "Correct it.")
+    try:
+        return kind(**{name: _as_a(hints[name], value) for name, value in values.items()})
+    except TypeError as error:
+        raise complaint(str(path), f"all {what}", str(error), "Copy the run anew.") from None
+
+
+def _is_a(hint: Any, value: Any) -> bool:
+    """Whether a value from JSON can be what a field wants."""
+    kind, inner = get_origin(hint), get_args(hint)
+    if kind in (Union, UnionType):
+        return any(_is_a(one, value) for one in inner)
+    if kind is Literal:
+        return value in inner
+    if kind is tuple:
+        return isinstance(value, list) and all(_is_a(inner[0], one) for one in value)
+    if kind is dict:
+        return isinstance(value, dict) and all(_is_a(inner[1], one) for one in value.values())
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, str if hint is Path else hint)
+
+
+def _as_a(hint: Any, value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    return Path(value) if isinstance(value, str) and Path in (hint, *get_args(hint)) else value
+
+
+def _text(hint: Any) -> str:
+    return getattr(hint, "__name__", str(hint)) if get_origin(hint) is None else str(hint).replace("typing.", "")
