@@ -163,7 +163,7 @@ def test_npz_takes_images_in_the_usual_layouts(tmp_path, shape, floats):
         ({"images": np.zeros(2), "labels": np.zeros(2)}, r"shape \[2\]"),
         ({"images": np.full((2, 3, 3), -1.0), "labels": np.zeros(2)}, "pixels from 0 to 1 or from 0 to 255, got -1"),
         ({"images": np.full((2, 3, 3), np.nan), "labels": np.zeros(2)}, "got nan"),
-        ({"images": np.zeros((0, 3, 3)), "labels": np.zeros(0)}, "Give a stack of images"),
+        ({"images": np.zeros((0, 3, 3)), "labels": np.zeros(0)}, "expected images as numbers"),
         ({"images": np.array([{}, {}]), "labels": np.zeros(2)}, "plain arrays"),
     ],
 )

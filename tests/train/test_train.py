@@ -199,6 +199,18 @@ def test_em_trains_with_both_losses(tmp_path, loss, iterations):
     assert all(tensor.isfinite().all() for tensor in weights_of(run).values())
 
 
+@pytest.mark.parametrize("reconstruction", [0.0, 0.0005])
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_capsnet_trains_with_and_without_routing_and_reconstruction(tmp_path, iterations, reconstruction):
+    options = ("channels=32", "capsules=4")
+    config = replace(QUICK, model="capsnet", option=options, size=20, iterations=iterations, preset="paper")
+    run = train(replace(config, reconstruction=reconstruction, lr=3e-3, epochs=4, out=tmp_path / "run"))
+    rows = table_of(run.folder)
+    assert float(rows[-1]["train_loss"]) < 0.8 * float(rows[0]["train_loss"])
+    assert (run.load_model().decoder is None) == (reconstruction == 0)
+    assert float(rows[-1]["validation_accuracy"]) > 0.4
+
+
 def test_pairs_of_digits_train_and_are_drawn_apart(tmp_path, monkeypatch):
     digits = load_dataset("mnist-5k")
     part = PairSet(digits.validation, length=400)
