@@ -108,7 +108,7 @@ def batches(data: Images, size: int) -> Iterator[Batch]:
 
 
 @torch.no_grad()
-def evaluate(model: ImageModel, data: Images, *, batch_size: int = 256) -> Evaluation:
+def evaluate(model: ImageModel, data: Images, *, batch_size: int = 64) -> Evaluation:
     """The model's answers to every image, in evaluation mode, on the device where its weights are."""
     device = next(model.parameters()).device
     was_training = model.training

@@ -122,7 +122,7 @@ def _go(
         trainer.fit(
             trainee,
             batches,
-            loader(parts.validation, 256) if len(parts.validation) else None,
+            loader(parts.validation, filled(run.config.batch_size)) if len(parts.validation) else None,
             ckpt_path=checkpoint,
             weights_only=True,
         )
