@@ -174,7 +174,7 @@ def test_wrong_checksum(capsys, tmp_path):
     folder = tmp_path / "mnist"
     folder.mkdir()
     for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
-        (folder / f"{name}-ubyte.gz").write_bytes(gzip.compress(b"other"))
+        (folder / f"{name}-ubyte.gz").write_bytes(gzip.compress(b"other", mtime=0))
     assert "md5" in sentence(capsys, "train", "mnist", "--data-dir", tmp_path)
 
 
