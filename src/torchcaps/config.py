@@ -184,7 +184,7 @@ _COMMON = {
 _SABOUR = {**_COMMON, "images": 0, "batch_size": 128, "lr": 1e-3, "schedule": "exponential", "weight_decay": 0.0}
 _MATRIX = {**_COMMON, "images": 30_000, "batch_size": 32, "lr": 5e-3, "weight_decay": 1e-4, "reconstruction": 0.0}
 # Beside the calibrated start of `models/calibrate.py`: what makes EM routing learn in minutes rather than days.
-_EM_OPTIONS = ("batch_norm=true", "sharpness=0.0625", "variance_floor=0.1")
+_EM_OPTIONS = ("standardise=true", "batch_norm=true", "sharpness=0.0625", "variance_floor=0.1")
 RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     "efficient": {
         "default": _COMMON,

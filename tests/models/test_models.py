@@ -291,3 +291,12 @@ def test_efficient_learns_digits_in_sixty_steps(routing):
         optimiser.step()
         right.append((activations.argmax(-1) == labels).float().mean().item())
     assert sum(right[-10:]) / 10 > 0.9
+
+
+def test_standardised_images_give_the_same_answer_in_any_light():
+    options = {"sizes": (16, 4, 4, 4), "standardise": True}
+    model = tc.create_model("matrix-small", image_shape=(1, 20, 20), classes=3, **options).double()
+    images = torch.rand(2, 1, 20, 20, dtype=torch.float64)
+    darker = 0.1 + 0.5 * images
+    torch.testing.assert_close(model(images).activations, model(darker).activations, rtol=1e-3, atol=1e-4)
+    assert model(torch.zeros_like(images)).poses.isfinite().all()

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from torchcaps.errors import InputError
 from torchcaps.evaluate import evaluate
 from torchcaps.runs import Run
 from torchcaps.train import class_loss, learning_rate_factor, resume, train
+from torchcaps.train.progress import Progress
 from torchcaps.types import Capsules
 
 # 600 digits of 8x8 pixels and a network of 8 capsules: an epoch takes about a second.
@@ -61,11 +63,32 @@ def test_run_folder_holds_everything(finished):
 
 def test_training_learns_and_keeps_the_best_epoch(finished):
     rows = table_of(finished.folder)
-    best = max(float(row["validation_accuracy"]) for row in rows)
+    best = min(rows, key=lambda row: float(row["validation_loss"]))  # the accuracies rise too
     parts = finished.load_parts()
     model = finished.load_model()
-    assert evaluate(model, parts.validation).accuracy == pytest.approx(best, abs=1e-6)
+    expected = float(best["validation_accuracy"])
+    assert evaluate(model, parts.validation).accuracy == pytest.approx(expected, abs=1e-6)
     assert evaluate(model, parts.test).accuracy > 0.85
+
+
+@pytest.mark.parametrize(
+    ("epochs", "chosen"),
+    [
+        ([(0.5, 1.0), (0.9, 0.5), (0.91, 0.4)], 2),  # better and better
+        ([(0.95, 0.5), (0.94, 0.4), (0.80, 0.1)], 1),  # within the error of 0.95 on 100 images: lower loss; 0.80 is not
+        ([(0.90, 0.1), (0.99, 0.9)], 1),  # an accuracy that is plainly higher
+        ([(0.95, 0.4), (0.95, 0.5)], 0),
+        ([(math.nan, math.nan)] * 3, 2),  # no validation part
+    ],
+)
+def test_the_best_epoch_is_not_the_luckiest(finished, epochs, chosen):
+    progress = Progress(finished)
+    kept = None
+    for number, (accuracy, loss) in enumerate(epochs):
+        if progress._better(accuracy, loss, 100):
+            kept, progress.kept = number, (accuracy, loss)
+        progress.highest = max(progress.highest, accuracy)
+    assert kept == chosen
 
 
 def test_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path):

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from torchcaps.errors import check_choice, complaint
 from torchcaps.layers import ClassCapsules, ConvCapsules, Decoder, PrimaryCapsules
@@ -15,12 +16,21 @@ from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, c
 from torchcaps.routing import ROUTINGS
 
 
+class Standardise(nn.Module):
+    """Every image with mean zero and variance one; a blank one becomes zero."""
+
+    def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+        centred = images - images.mean((1, 2, 3), keepdim=True)
+        return centred / (centred.square().mean((1, 2, 3), keepdim=True) + 1e-6).sqrt()
+
+
 class MatrixCapsules(CapsuleModel):
     """Convolution 5x5 with stride 2, 4x4 primary capsules, two convolutional capsule layers, class capsules.
 
     sizes are the paper's A, B, C and D: channels, and types of capsules in each layer. routing and further arguments go
     to all three routed layers. Primary capsules have an activation of their own where the routing listens to it.
-    batch_norm: normalise what the first convolution gives (not in the paper).
+    standardise: bring every image to mean zero and variance one first, as the paper does. batch_norm: normalise what
+    the first convolution gives (not in the paper).
     """
 
     def __init__(
@@ -32,6 +42,7 @@ class MatrixCapsules(CapsuleModel):
         routing: str = "em",
         decoder: bool | Decoder = False,
         coordinates: str | None = "column",
+        standardise: bool = False,
         batch_norm: bool = False,
         **options: Any,
     ) -> None:
@@ -45,10 +56,12 @@ class MatrixCapsules(CapsuleModel):
         # A routing that does not listen to activations hears the lengths of squashed poses instead.
         kind = "matrix" if ROUTINGS[routing].uses_activations else "vector"
         options = {"votes": "matrix", "routing": routing, **options}
+        stem: list[nn.Module] = [Standardise()] if standardise else []
+        stem += [nn.Conv2d(image_shape[0], a, 5, stride=2), *([nn.BatchNorm2d(a)] if batch_norm else []), nn.ReLU()]
         super().__init__(
             image_shape,
             classes,
-            nn.Sequential(nn.Conv2d(image_shape[0], a, 5, stride=2), *([nn.BatchNorm2d(a)] * batch_norm), nn.ReLU()),
+            nn.Sequential(*stem),
             PrimaryCapsules(a, b, 16, kind=kind),
             [
                 ConvCapsules(b, c, 16, 16, 3, stride=2, **options),

@@ -33,7 +33,7 @@ class Progress(pl.Callback):
     def __init__(self, run: Run) -> None:
         self.run = run
         self.began = False
-        self.best = -math.inf
+        self.kept: tuple[float, float] | None = None
         self.highest = -math.inf
         self.waited = 0
         self.rows: list[dict[str, Any]] = []
@@ -41,11 +41,11 @@ class Progress(pl.Callback):
         self.started = 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "highest": self.highest, "waited": self.waited, "rows": self.rows}
+        return {"kept": self.kept, "highest": self.highest, "waited": self.waited, "rows": self.rows}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best, self.highest, self.waited, self.rows = (
-            state[word] for word in ("best", "highest", "waited", "rows")
+        self.kept, self.highest, self.waited, self.rows = (
+            state[word] for word in ("kept", "highest", "waited", "rows")
         )
 
     def on_train_start(self, trainer: pl.Trainer, trainee: Any) -> None:
@@ -87,11 +87,9 @@ class Progress(pl.Callback):
         ]
         row = dict(zip(COLUMNS, [trainer.current_epoch + 1, *numbers], strict=True))
         self.rows.append(row)
-        # Of equal accuracies the lower loss is better; without a validation part the last epoch is.
-        score = len(self.rows) if math.isnan(validation_accuracy) else validation_accuracy - 1e-6 * validation_loss
-        better = score > self.best
+        better = self._better(validation_accuracy, validation_loss, float(trainee.sums["validation"][2]))
         if better:
-            self.best = score
+            self.kept = (validation_accuracy, validation_loss)
             self.run.save_weights(trainee.model)
         self.waited = 0 if validation_accuracy > self.highest else self.waited + 1
         self.highest = max(self.highest, validation_accuracy)
@@ -103,6 +101,17 @@ class Progress(pl.Callback):
         if trainer.logger is not None:
             trainer.logger.log_metrics(row, step=row["epoch"])
         _say(self._line(row, better, trainer.max_epochs))
+
+    def _better(self, accuracy: float, loss: float, count: float) -> bool:
+        """Whether to keep this epoch: of those within a standard error of the highest accuracy, the lowest loss wins.
+
+        On few validation images accuracies differ by luck, and the luckiest epoch is not the best.
+        """
+        if math.isnan(accuracy):  # no validation part: the last epoch is kept
+            return True
+        highest = max(self.highest, accuracy)
+        enough = highest - math.sqrt(highest * (1 - highest) / count)
+        return accuracy >= enough and (self.kept is None or self.kept[0] < enough or loss < self.kept[1])
 
     def _line(self, row: dict[str, Any], better: bool, epochs: int | None) -> str:
         seen = row["validation_accuracy"]
