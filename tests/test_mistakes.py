@@ -118,6 +118,12 @@ def test_folders_without_rights(capsys, tmp_path):
     assert "Permission denied" in sentence(capsys, "train", tmp_path / "locked")
 
 
+def test_results_that_cannot_be_written(capsys, tmp_path, small_run):
+    shutil.copytree(small_run, tmp_path / "run")
+    (tmp_path / "run" / "evaluation").touch()
+    assert "File exists" in sentence(capsys, "evaluate", tmp_path / "run", "--no-pictures")
+
+
 def test_out_that_is_a_file(capsys, tmp_path):
     (tmp_path / "file").touch()
     assert "file" in sentence(capsys, "train", "digits", *SMALL, "--out", tmp_path / "file")

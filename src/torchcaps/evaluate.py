@@ -13,6 +13,7 @@ from torch import Tensor
 
 from torchcaps.data import Batch, Images
 from torchcaps.models import ImageModel
+from torchcaps.types import Capsules
 
 
 def top_classes(activations: Float[Tensor, "b y"], count: int = 1) -> Int[Tensor, "b n"]:
@@ -93,12 +94,12 @@ class Evaluation:
         return list(rows)
 
 
-def misfits(model: ImageModel, batch: Batch, capsules: object) -> Tensor | None:
+def misfits(model: ImageModel, batch: Batch, capsules: Capsules) -> Tensor | None:
     """The mean squared error of each image's reconstruction from the predicted classes, [b]."""
     if model.decoder is None:
         return None
     count = 1 if batch.labels.ndim == 1 else batch.labels.shape[-1]
-    drawn = model.reconstruct(capsules, top=count)  # type: ignore[arg-type]
+    drawn = model.reconstruct(capsules, top=count)
     return (drawn.sum(1).clamp(max=1) - batch.images).square().flatten(1).mean(-1)
 
 

@@ -13,6 +13,7 @@ import torch
 from torchcaps.data import Batch, pictures_in, read_picture
 from torchcaps.errors import complaint
 from torchcaps.evaluate import misfits, top_classes
+from torchcaps.models import ImageModel
 from torchcaps.runs import Run
 
 
@@ -66,12 +67,12 @@ def predict(run: Run, files: Sequence[Path], *, batch_size: int = 64) -> list[Pr
 
 
 @torch.no_grad()
-def _answers(run: Run, model: torch.nn.Module, images: torch.Tensor, names: list[str]) -> list[Prediction]:
+def _answers(run: Run, model: ImageModel, images: torch.Tensor, names: list[str]) -> list[Prediction]:
     capsules = model(images)
     count = run.facts.labels_per_image
     best = top_classes(capsules.activations, count)
     active = capsules.activations.gather(1, best)
-    misfit = misfits(model, Batch(images, best), capsules)  # type: ignore[arg-type]
+    misfit = misfits(model, Batch(images, best), capsules)
     limit = run.facts.fits
     fits = [None] * len(names) if misfit is None or limit is None else (misfit <= limit).tolist()
     return [

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from torchcaps.config import TrainConfig
 from torchcaps.data import PairSet, Splits, load_dataset
@@ -308,9 +309,8 @@ def test_float16_is_for_gpus(tmp_path):
 
 
 def test_tensorboard_gets_the_metrics(tmp_path):
-    event_file = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     run = train(replace(QUICK, tensorboard=True, out=tmp_path / "run"))
-    events = event_file.EventAccumulator(str(run.folder / "tensorboard"))
+    events = EventAccumulator(str(run.folder / "tensorboard"))
     events.Reload()
     assert [event.step for event in events.Scalars("validation_accuracy")] == [1, 2]
 

@@ -39,6 +39,7 @@ class Progress(pl.Callback):
         self.rows: list[dict[str, Any]] = []
         self.bar: tqdm[Any] | None = None
         self.started = 0.0
+        self.speed: float | None = None  # of training alone, where validation follows
 
     def state_dict(self) -> dict[str, Any]:
         return {"kept": self.kept, "highest": self.highest, "waited": self.waited, "rows": self.rows}
@@ -74,7 +75,7 @@ class Progress(pl.Callback):
             self.bar.close()
         loss, accuracy = trainee.means("train")
         validation_loss, validation_accuracy = trainee.means("validation")
-        speed = getattr(self, "speed", self._speed(trainee))
+        speed = self.speed or self._speed(trainee)
         rate = trainer.optimizers[0].param_groups[-1]["lr"]
         numbers = [
             loss,
