@@ -16,6 +16,8 @@ RANKS = [
     ["types"],
     ["data", "fields"],
     ["config"],
+    ["scratch", "precision"],
+    ["ledger", "layout", "tiling"],
     ["functional"],
     ["routing"],
     ["layers", "losses"],

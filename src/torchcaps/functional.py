@@ -1,4 +1,7 @@
-"""Small differentiable pieces: safe lengths, squash and its variants, and the two products every routing is made of."""
+"""Small differentiable pieces: safe lengths, squash and its variants, and the four products of which routings are made.
+
+The products take votes that lie in memory in any order, and are fastest where parents lie outside of children.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from torchcaps.errors import check_choice, check_range
+from torchcaps.ledger import Agree, Combine, Distances, Spread, inner, ledger_of, sums
+from torchcaps.precision import HALVES
 from torchcaps.types import Couplings, Votes
-
-HALVES = (torch.float16, torch.bfloat16)
 
 
 def length(vectors: Float[Tensor, "*b d"]) -> Float[Tensor, "*b"]:
@@ -84,12 +87,33 @@ def squash_potential(lengths: Float[Tensor, "*b"], kind: str = "quadratic") -> F
 
 def combine(weights: Couplings, votes: Votes) -> Float[Tensor, "*b j d"]:
     """The weighted sum of the votes for each parent: s_j = Sum_i w_ij u_j|i."""
-    return torch.einsum("...ij,...ijd->...jd", weights, votes)
+    ledger = ledger_of(votes)
+    return sums(weights, votes) if ledger is None else Combine.apply(weights, votes, ledger)
 
 
 def agree(votes: Votes, centres: Float[Tensor, "*b j d"]) -> Couplings:
     """The agreement of each vote with its parent: the inner product <u_j|i, v_j>."""
-    return torch.einsum("...ijd,...jd->...ij", votes, centres)
+    ledger = ledger_of(votes)
+    return inner(votes, centres) if ledger is None else Agree.apply(votes, centres, ledger)
+
+
+def spread(weights: Couplings, votes: Votes, means: Float[Tensor, "*b j d"]) -> Float[Tensor, "*b j d"]:
+    """The weighted sum of the votes' squared distances from a mean, for each dimension: Sum_i w_ij (u_j|i - m_j)^2."""
+    ledger = ledger_of(votes)
+    if ledger is None:
+        return sums(weights, (votes - means.unsqueeze(-3)).square())
+    return Spread.apply(weights, votes, means, ledger)
+
+
+def distances(
+    votes: Votes, means: Float[Tensor, "*b j d"], precisions: Float[Tensor, "*b j d"] | None = None
+) -> Couplings:
+    """The squared distance of each vote from a mean, each dimension times its precision: Sum_d p_j (u_j|i - m_j)^2."""
+    precisions = torch.ones_like(means) if precisions is None else precisions
+    ledger = ledger_of(votes)
+    if ledger is None:
+        return inner((votes - means.unsqueeze(-3)).square(), precisions)
+    return Distances.apply(votes, means, precisions, ledger)
 
 
 def self_pooling(points: Float[Tensor, "*b i d"], iterations: int = 3) -> Float[Tensor, "*b d"]:

@@ -73,17 +73,17 @@ def test_flatten_joins_the_grid_in_order():
 def test_class_capsules_share_transforms_over_positions():
     layer = tc.ClassCapsules(3, 5, 16, 16, coordinates=None)
     assert layer.votes.weight.numel() == 3 * 5 * 16
-    votes = layer.gather(grid_of(4, 6)).votes
+    votes = layer.vote(layer.gather(grid_of(4, 6)))
     assert votes.shape == (2, 72, 5, 16)
     same = tc.Capsules(torch.ones(1, 2, 2, 3, 16), torch.ones(1, 2, 2, 3))
-    votes = layer.gather(same).votes.view(4, 3, 5, 16)
+    votes = layer.vote(layer.gather(same)).view(4, 3, 5, 16)
     torch.testing.assert_close(votes, votes[:1].expand_as(votes))
 
 
 def test_coordinates_tell_positions_apart():
     layer = tc.ClassCapsules(3, 5, 16, 16, coordinate_scale=2.0)
     same = tc.Capsules(torch.zeros(1, 4, 5, 3, 16), torch.ones(1, 4, 5, 3))
-    votes = layer.gather(same).votes.view(4, 5, 3, 5, 16)
+    votes = layer.vote(layer.gather(same)).view(4, 5, 3, 5, 16)
     rows, columns = votes[:, 0, 0, 0, 3], votes[0, :, 0, 0, 7]  # the first two of the right-hand column
     torch.testing.assert_close(rows, torch.tensor([-0.75, -0.25, 0.25, 0.75]))
     torch.testing.assert_close(columns, torch.tensor([-0.8, -0.4, 0.0, 0.4, 0.8]))

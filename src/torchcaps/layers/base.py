@@ -5,19 +5,24 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
-from torchcaps.errors import check_choice, complaint
+from torchcaps.errors import check_choice, check_count, complaint
 from torchcaps.layers.votes import VoteTransform, make_votes
+from torchcaps.ledger import with_ledger
+from torchcaps.precision import HALVES, autocasting
 from torchcaps.routing import ROUTINGS, Routing, make_routing, routing_options
 from torchcaps.routing.competition import OverParents, over_own_parents
+from torchcaps.tiling import tile_bytes, tiled
 from torchcaps.types import Capsules, Routed, Step
 
 
 class Gathered(NamedTuple):
-    """What a layer hands to its routing."""
+    """The children of every parent, as a layer lays them out for its routing."""
 
-    votes: Tensor  # [*b i j d]
+    poses: Tensor  # [*b i e]; class capsules keep the grid, [b h w i e]
     activations: Tensor  # [*b i]
     mask: Tensor | None = None  # [*b i]
     over_parents: OverParents = over_own_parents
@@ -34,6 +39,8 @@ class RoutedLayer(nn.Module):
     is such that children of length 0.7 under uniform couplings sum to a length of about one: squash is neither
     saturated nor silent, and learning starts at the first step. For this a layer must know about how many children a
     parent sees (expected_children, else in_capsules, else 1024) and how many parents share a child (rivals).
+    tile_bytes: how many bytes the votes of one tile may take (see `tiling`); 0 keeps all votes, which only gradients of
+    gradients need.
     """
 
     def __init__(
@@ -51,6 +58,7 @@ class RoutedLayer(nn.Module):
         expected_children: int | None = None,
         rivals: float | None = None,
         any_grid: bool = False,
+        tile_bytes: int | None = None,
         **routing_options: Any,
     ) -> None:
         super().__init__()
@@ -70,6 +78,9 @@ class RoutedLayer(nn.Module):
             "vote_std": self.votes.vote_std(),
         }
         self.routing = _routing_for(owner, routing, routing_options, known)
+        if tile_bytes is not None:
+            check_count(owner, "tile_bytes", tile_bytes, 0)
+        self.tile_bytes = tile_bytes
         if std is None and not isinstance(votes, VoteTransform) and not self.routing.averages:
             children = expected_children or in_capsules or 1024
             vote = 0.7 * math.sqrt(self.votes.fan_out())  # the length of a vote, for weights of standard deviation one
@@ -88,28 +99,77 @@ class RoutedLayer(nn.Module):
         """The couplings in the routing's shape, [*b i j]."""
         return couplings
 
+    def vote(self, gathered: Gathered) -> Tensor:
+        """The votes of these children, [*b i j d]."""
+        return self._vote(gathered.poses, self.votes.weights_once())
+
+    def _vote(self, poses: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
+        return self.votes.vote(poses, weights)
+
     def forward(self, children: Capsules) -> Capsules:
         """The parents of these children."""
         gathered = self.gather(children)
-        routed = self._call(gathered, None)
-        return Capsules(routed.poses, routed.activations, gathered.parent_mask)
+        poses, activations = self._call(gathered, None, 2)
+        return Capsules(poses, activations, gathered.parent_mask)
 
     def route(self, children: Capsules, couplings: Tensor | None = None) -> Routed:
         """The parents together with the couplings that made them; from given couplings (in that shape) if any."""
         flat = None if couplings is None else self._flat(couplings)
-        return self._laid_out(self._call(self.gather(children), flat))
+        return self._laid_out(Routed(*self._call(self.gather(children), flat, 3)))
 
     def trace(self, children: Capsules, couplings: Tensor | None = None) -> list[Step]:
         """The routing's `Routed` and objective after every iteration."""
-        votes, activations, mask, over_parents, _ = self.gather(children)
+        gathered = self.gather(children)
         flat = None if couplings is None else self._flat(couplings)
-        steps = self.routing.trace(votes, activations, mask=mask, couplings=flat, over_parents=over_parents)
+        steps = self.routing.trace(
+            self.vote(gathered),
+            gathered.activations,
+            mask=gathered.mask,
+            couplings=flat,
+            over_parents=gathered.over_parents,
+        )
         return [Step(self._laid_out(step.routed), step.objective) for step in steps]
 
-    def _call(self, gathered: Gathered, couplings: Tensor | None) -> Routed:
-        votes, activations, mask, over_parents, _ = gathered
-        routed: Routed = self.routing(votes, activations, mask=mask, couplings=couplings, over_parents=over_parents)
-        return routed
+    def _call(self, gathered: Gathered, couplings: Tensor | None, count: int) -> tuple[Tensor, ...]:
+        """The first `count` parts of what the routing gives, a tile of the batch at a time."""
+        poses, activations, mask, over_parents, _ = gathered
+        budget = tile_bytes(self.tile_bytes)
+        if torch.compiler.is_compiling() or not (budget and poses.numel()):
+            votes = self.vote(gathered)
+            routed = self.routing(votes, activations, mask=mask, couplings=couplings, over_parents=over_parents)
+            return tuple(routed[:count])
+        # Leading axes are one, unless parents compete across them: then a tile is whole examples.
+        leading = activations.shape[:-1] if over_parents is over_own_parents else activations.shape[:1]
+        kept = self.routing.draw(activations, self.votes.out_capsules)
+        batch = [
+            None if part is None else part.flatten(0, len(leading) - 1)
+            for part in (poses, activations, mask, couplings, kept)
+        ]
+        weights = self.votes.weights_once()
+        learned = dict(self.routing.named_parameters())
+
+        def work(part: list[Tensor | None], given: list[Tensor]) -> tuple[Tensor, ...]:
+            poses, activations, mask, couplings, kept = part
+            assert poses is not None
+            votes = self._vote(poses, tuple(given[: len(weights)]))
+            if autocasting(votes.device.type) and votes.dtype in HALVES:
+                votes = votes.float()
+            if mask is not None:
+                votes = votes.masked_fill(~mask[..., None, None], 0)
+            if votes.dtype not in HALVES:
+                votes = with_ledger(votes)
+            beside = {"mask": mask, "couplings": couplings, "kept": kept, "over_parents": over_parents}
+            if not learned:
+                return tuple(self.routing(votes, activations, **beside)[:count])
+            betas = dict(zip(learned, given[len(weights) :], strict=True))
+            routed: Routed = functional_call(self.routing, betas, (votes, activations), beside)
+            return tuple(routed[:count])
+
+        row = activations[0].numel() * self.votes.out_capsules * self.votes.out_dim * poses.element_size()
+        if over_parents is over_own_parents:
+            row //= math.prod(leading[1:])
+        results = tiled(work, batch, [*weights, *learned.values()], max(1, budget // row))
+        return tuple(result.unflatten(0, leading) for result in results)
 
 
 def _routing_for(owner: str, routing: str | Routing, options: dict[str, Any], known: dict[str, Any]) -> Routing:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Tensor
+
 from torchcaps.errors import check_choice
 from torchcaps.layers.base import Gathered, RoutedLayer
 from torchcaps.layers.votes import VoteTransform, add_coordinates, check_coordinates
@@ -49,8 +51,11 @@ class ClassCapsules(RoutedLayer):
     def gather(self, children: Capsules) -> Gathered:
         axes = "b h w i e" if self.dimensions == 2 else "b t i e"
         check_capsules("ClassCapsules", children, self.dimensions + 3, axes, self.votes.in_capsules, self.votes.in_dim)
-        votes = self.votes(children.poses)
+        flat = children.flatten()
+        return Gathered(children.poses, flat.activations, flat.mask)
+
+    def _vote(self, poses: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
+        votes = self.votes.vote(poses, weights)
         if self.coordinates is not None:
             votes = add_coordinates(votes, self.coordinates, self.coordinate_scale)
-        flat = children.flatten()
-        return Gathered(votes.flatten(1, self.dimensions + 1), flat.activations, flat.mask)
+        return votes.flatten(1, self.dimensions + 1)

@@ -143,7 +143,7 @@ class ConvCapsules(RoutedLayer):
         activations = windows.of(children.activations).flatten(first)
         mask, parent_mask = self._masks(children, windows)
         over_parents = windows.over_all_parents if self.competition == "grid" else over_own_parents
-        return Gathered(self.votes(poses), activations, mask, over_parents, parent_mask)
+        return Gathered(poses, activations, mask, over_parents, parent_mask)
 
     def _masks(self, children: Capsules, windows: Windows) -> tuple[Tensor | None, Tensor | None]:
         """Which children of each window are real, [b h' w' (k i)], and which parents, [b h' w' j]."""

@@ -33,4 +33,4 @@ class DenseCapsules(RoutedLayer):
 
     def gather(self, children: Capsules) -> Gathered:
         check_capsules("DenseCapsules", children, 3, "b i e", self.votes.in_capsules, self.votes.in_dim)
-        return Gathered(self.votes(children.poses), children.activations, children.mask)
+        return Gathered(children.poses, children.activations, children.mask)

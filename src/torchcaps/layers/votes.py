@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from torchcaps.errors import check_choice, check_count, check_positive, complaint
 from torchcaps.functional import safe_divide
+from torchcaps.layout import laid_out_product
 from torchcaps.types import Votes
 
 
@@ -83,13 +84,27 @@ class VoteTransform(nn.Module):
         """Make the weights."""
         raise NotImplementedError
 
-    def transform(self, poses: Tensor) -> Tensor:
-        """Votes without bias, [*b i j d]."""
+    def ready(self) -> tuple[Tensor, ...]:
+        """The weights as `transform` wants them, bias aside; made once for a batch, however many tiles it has."""
         raise NotImplementedError
 
+    def transform(self, poses: Tensor, *ready: Tensor) -> Tensor:
+        """Votes without bias, [*b i j d]; fastest if they lie in memory as [b j i d]."""
+        raise NotImplementedError
+
+    def weights_once(self) -> tuple[Tensor, ...]:
+        """All that `vote` needs beside poses."""
+        return self.ready() if self.bias is None else (*self.ready(), self.bias)
+
+    def vote(self, poses: Float[Tensor, "*b i e"], weights: tuple[Tensor, ...]) -> Votes:
+        """Votes with weights from `weights_once`."""
+        if self.bias is None:
+            return self.transform(poses, *weights)
+        *ready, bias = weights
+        return self.transform(poses, *ready) + bias
+
     def forward(self, poses: Float[Tensor, "*b i e"]) -> Votes:
-        votes = self.transform(poses)
-        return votes if self.bias is None else votes + self.bias
+        return self.vote(poses, self.weights_once())
 
     def known_children(self) -> int:
         """The number of children, which all transforms but the shared one must know."""
@@ -114,14 +129,30 @@ def _by_norm(weight: Tensor) -> Tensor:
     return safe_divide(weight, torch.linalg.matrix_norm(weight, keepdim=True))
 
 
+def _child_first(poses: Tensor) -> Tensor:
+    """Poses [*b i e] as one matrix for each child, [i n e]."""
+    return poses.reshape(-1, *poses.shape[-2:]).transpose(0, 1)
+
+
+def _as_votes(parent_first: Tensor, poses: Tensor) -> Tensor:
+    """Votes that lie in memory as [n j i d] (d may be two axes), as [*b i j d] for these poses."""
+    return parent_first.view(*poses.shape[:-2], *parent_first.shape[1:3], -1).transpose(-3, -2)
+
+
 class FullVotes(VoteTransform):
     """u_j|i = W_ij u_i: a matrix for every pair."""
 
     def build(self) -> None:
         self.weight = self.weights(self.known_children(), self.out_capsules, self.in_dim, self.out_dim)
 
-    def transform(self, poses: Tensor) -> Tensor:
-        return torch.einsum("...ie,ijed->...ijd", poses, self.scaled(self.weight))
+    def ready(self) -> tuple[Tensor, ...]:
+        return (self.scaled(self.weight).transpose(1, 2).flatten(2),)  # [i e (j d)]
+
+    def transform(self, poses: Tensor, *ready: Tensor) -> Tensor:
+        (weight,) = ready
+        children = _child_first(poses)
+        shape = (*children.shape[:2], self.out_capsules, self.out_dim)  # [i n j d]
+        return _as_votes(laid_out_product(children, weight, shape, (1, 2, 0, 3)), poses)
 
 
 class SharedVotes(VoteTransform):
@@ -132,8 +163,14 @@ class SharedVotes(VoteTransform):
     def build(self) -> None:
         self.weight = self.weights(self.out_capsules, self.in_dim, self.out_dim)
 
-    def transform(self, poses: Tensor) -> Tensor:
-        return torch.einsum("...ie,jed->...ijd", poses, self.scaled(self.weight))
+    def ready(self) -> tuple[Tensor, ...]:
+        return (self.scaled(self.weight).transpose(0, 1).flatten(1),)  # [e (j d)]
+
+    def transform(self, poses: Tensor, *ready: Tensor) -> Tensor:
+        (weight,) = ready
+        children = poses.reshape(1, -1, poses.shape[-1])  # one matrix for all
+        shape = (-1, poses.shape[-2], self.out_capsules, self.out_dim)  # [n i j d]
+        return _as_votes(laid_out_product(children, weight.unsqueeze(0), shape, (0, 2, 1, 3)), poses)
 
 
 class FactorisedVotes(VoteTransform):
@@ -149,11 +186,18 @@ class FactorisedVotes(VoteTransform):
         parent_std = self.std * (self.in_dim / self.out_dim) ** 0.5
         self.parent_weight = self.weights(self.out_capsules, self.out_dim, self.out_dim, std=parent_std)
 
-    def transform(self, poses: Tensor) -> Tensor:
+    def ready(self) -> tuple[Tensor, ...]:
         child, parent = self.scaled(self.child_weight), self.scaled(self.parent_weight)
-        inner = torch.einsum("...ie,ied->...id", poses, child)
-        votes = torch.einsum("...id,jdf->...ijf", inner, parent)
-        return safe_divide(votes, self._product_norms(child, parent)) if self.normalise else votes
+        weights = child, parent.transpose(0, 1).flatten(1)  # [i e d], [d (j d)]
+        return (*weights, self._product_norms(child, parent)) if self.normalise else weights
+
+    def transform(self, poses: Tensor, *ready: Tensor) -> Tensor:
+        child, parent, *norms = ready
+        inner = torch.bmm(_child_first(poses), child)  # [i n d]
+        shape = (*inner.shape[:2], self.out_capsules, self.out_dim)  # [i n j d]
+        products = laid_out_product(inner.flatten(0, 1).unsqueeze(0), parent.unsqueeze(0), shape, (1, 2, 0, 3))
+        votes = _as_votes(products, poses)
+        return safe_divide(votes, *norms) if norms else votes
 
     @staticmethod
     def _product_norms(child: Tensor, parent: Tensor) -> Tensor:
@@ -185,9 +229,14 @@ class MatrixVotes(VoteTransform):
             raise complaint("MatrixVotes", "in_dim = out_dim = a square number", got, "Use 16 for 4x4 matrices.")
         self.weight = self.weights(self.known_children(), self.out_capsules, self.side, self.side)
 
-    def transform(self, poses: Tensor) -> Tensor:
-        matrices = poses.unflatten(-1, (self.side, self.side))
-        return torch.einsum("...ipq,ijqr->...ijpr", matrices, self.scaled(self.weight)).flatten(-2)
+    def ready(self) -> tuple[Tensor, ...]:
+        return (self.scaled(self.weight).transpose(1, 2).flatten(2),)  # [i q (j r)]
+
+    def transform(self, poses: Tensor, *ready: Tensor) -> Tensor:
+        (weight,) = ready
+        rows = _child_first(poses).unflatten(-1, (self.side, self.side))  # [i n p q]
+        shape = (*rows.shape[:3], self.out_capsules, self.side)  # [i n p j r]
+        return _as_votes(laid_out_product(rows.flatten(1, 2), weight, shape, (1, 3, 0, 2, 4)), poses)
 
 
 VOTES: dict[str, type[VoteTransform]] = {

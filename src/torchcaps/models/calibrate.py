@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from torchcaps.functional import spread
 from torchcaps.layers import RoutedLayer
 from torchcaps.models.base import CapsuleModel, fit_layer
 from torchcaps.routing.em import EM
@@ -52,12 +53,12 @@ def _learned_costs(layer: RoutedLayer) -> EM | None:
 
 def _spread(layer: RoutedLayer, children: Capsules, floor: float) -> tuple[Tensor, float]:
     """Each parent type's mean logarithm of the standard deviation of its votes, [j], and the mean mass of a parent."""
-    votes, activations, mask, over_parents, _ = layer.gather(children)
-    routed = layer.routing(votes, activations, mask=mask, over_parents=over_parents)
+    gathered = layer.gather(children)
+    votes, activations = layer.vote(gathered), gathered.activations
+    routed = layer.routing(votes, activations, mask=gathered.mask, over_parents=gathered.over_parents)
     weights = routed.couplings * activations.unsqueeze(-1)
     masses = weights.sum(-2) + 1e-7
-    variances = torch.einsum("...ij,...ijd->...jd", weights, (votes - routed.poses.unsqueeze(-3)).square())
-    variances = variances / masses.unsqueeze(-1) + floor
+    variances = spread(weights, votes, routed.poses) / masses.unsqueeze(-1) + floor
     per_parent = (variances.log() / 2).mean(-1)  # [*b j]
     share = masses.flatten(0, -2)
     return (per_parent.flatten(0, -2) * share).sum(0) / share.sum(0), float(masses.mean())

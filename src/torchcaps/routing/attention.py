@@ -51,7 +51,7 @@ class Attention(Routing):
         return super().normalised and self.prior is None
 
     def start(self, votes: Votes, weights: Activations) -> Tensor:
-        everything = torch.einsum("...i,...ijd->...jd", weights, votes)
+        everything = combine(weights.unsqueeze(-1).expand(votes.shape[:-1]), votes)
         return agree(votes, everything) / math.sqrt(votes.shape[-1])
 
     def compete(self, scores: Tensor, mask: Mask | None, kept: Tensor | None, over_parents: OverParents) -> Couplings:

@@ -11,10 +11,12 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from torchcaps.errors import check_choice, check_count, check_range, complaint, shape_text
-from torchcaps.functional import HALVES
+from torchcaps.ledger import ledger_of
+from torchcaps.precision import HALVES, autocasting, no_autocast
 from torchcaps.routing.competition import OverParents, compete, over_own_parents, sample_parents, scores_of, silence
 from torchcaps.types import Activations, Couplings, Mask, Routed, Step, Votes
 
@@ -93,6 +95,10 @@ class Routing(nn.Module):
         """Turn scores into couplings: a softmax over the parents that compete for a child."""
         return compete(scores, mask, kept, over_parents, hard=self.hard, leaky=self.leaky)
 
+    def draw(self, like: Activations, parents: int) -> Mask | None:
+        """Which parents compete in this pass, [*b j], for children like these [*b i]; None when all do."""
+        return sample_parents(like, parents, self.sampling) if self.training and self.sampling < 1 else None
+
     @property
     def normalised(self) -> bool:
         """Do a child's couplings sum to one?"""
@@ -105,13 +111,15 @@ class Routing(nn.Module):
         *,
         mask: Mask | None = None,
         couplings: Couplings | None = None,
+        kept: Bool[Tensor, "*b j"] | None = None,
         over_parents: OverParents = over_own_parents,
     ) -> Routed:
         """Route votes [*b i j d] of children with activations and mask [*b i], from given couplings [*b i j] if any.
 
-        `over_parents` is the layer's word on which parents compete for a child; left out, it is the axis j.
+        `kept` names the parents that compete; left out, they are drawn (see `draw`). `over_parents` is the layer's word
+        on which parents compete for a child; left out, it is the axis j.
         """
-        return self._run(votes, activations, mask, couplings, over_parents, None)
+        return self._run(votes, activations, mask, couplings, kept, over_parents, None)
 
     def trace(
         self,
@@ -124,7 +132,7 @@ class Routing(nn.Module):
     ) -> list[Step]:
         """Like a call, but give the `Routed` and the objective after every update."""
         steps: list[Step] = []
-        self._run(votes, activations, mask, couplings, over_parents, steps)
+        self._run(votes, activations, mask, couplings, None, over_parents, steps)
         return steps
 
     @classmethod
@@ -147,17 +155,18 @@ class Routing(nn.Module):
         activations: Tensor | None,
         mask: Tensor | None,
         couplings: Tensor | None,
+        kept: Tensor | None,
         over_parents: OverParents,
         steps: list[Step] | None,
     ) -> Routed:
         self._check(votes, activations, mask, couplings)
         device = votes.device.type
-        autocast = device != "meta" and torch.is_autocast_enabled(device)  # meta tensors know no autocast
+        autocast = autocasting(device)
         given = votes.dtype
-        with torch.autocast(device, enabled=False) if autocast else nullcontext():
+        with no_autocast(device):
             if given in HALVES:
                 votes = votes.float()
-            routed = self._iterate(votes, activations, mask, couplings, over_parents, steps)
+            routed = self._iterate(votes, activations, mask, couplings, kept, over_parents, steps)
         if autocast or votes.dtype == given:
             return routed
         if steps is not None:
@@ -170,17 +179,23 @@ class Routing(nn.Module):
         activations: Tensor | None,
         mask: Tensor | None,
         couplings: Tensor | None,
+        kept: Tensor | None,
         over_parents: OverParents,
         steps: list[Step] | None,
     ) -> Routed:
-        if self.uses_activations and activations is not None:
-            weights = activations.to(votes.dtype)
-        else:
-            weights = torch.ones_like(votes[..., 0, 0])
+        weighty = self.uses_activations and activations is not None
+        weights = (
+            activations.to(votes.dtype) if weighty and activations is not None else torch.ones_like(votes[..., 0, 0])
+        )
         if mask is not None:
             weights = weights.masked_fill(~mask, 0)
-            votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever stands in the padding, NaN too
-        kept = sample_parents(votes, self.sampling) if self.training else None
+            if ledger_of(votes) is None:  # else it was done before
+                votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever stands in the padding, NaN too
+        if kept is None:
+            kept = self.draw(weights, votes.shape[-2])
+
+        def weighed(couplings: Tensor) -> Tensor:
+            return couplings if activations is None and mask is None else couplings * weights.unsqueeze(-1)
 
         if couplings is None:
             scores = self.start(votes, weights)
@@ -194,12 +209,12 @@ class Routing(nn.Module):
         last = self.iterations - 1
         with nullcontext() if self.gradients == "all" else torch.no_grad():
             for step in range(last):
-                clusters = self.update(votes, couplings * weights.unsqueeze(-1), clusters, step)
+                clusters = self.update(votes, weighed(couplings), clusters, step)
                 if steps is not None:
                     steps.append(self._step(votes, couplings, weights, clusters, step, over_parents))
                 scores = self.assign(votes, clusters, scores, step)
                 couplings = self.compete(scores, mask, kept, over_parents)
-        clusters = self.update(votes, couplings * weights.unsqueeze(-1), clusters, last)
+        clusters = self.update(votes, weighed(couplings), clusters, last)
         if steps is not None:
             steps.append(self._step(votes, couplings, weights, clusters, last, over_parents))
         return self.read(clusters, couplings, weights)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.functional import safe_divide, safe_log
-from torchcaps.types import Couplings, Mask, Votes
+from torchcaps.types import Activations, Couplings, Mask
 
 Reduce = Callable[..., Tensor]
 OverParents = Callable[[Tensor, Reduce], Tensor]
@@ -43,6 +43,10 @@ def compete(
     hard gives a child wholly to its best parent (equal ones share it); leaky lets one more score, always zero, compete
     and drops it. Masked children and parents not kept get exactly zero.
     """
+    plain = mask is None and kept is None and not (hard or leaky)
+    if plain and over_parents is over_own_parents:
+        outside = scores.stride(-1) > scores.stride(-2)  # parents lie outside of children in memory
+        return scores.mT.softmax(-2).mT if outside else scores.softmax(-1)
     scores = silence(scores, mask, kept, -math.inf)
     top = over_parents(scores, torch.amax).detach()
     top = top.masked_fill(top == -math.inf, 0)  # a child that nobody may take
@@ -55,12 +59,10 @@ def compete(
     return safe_divide(shares, total)
 
 
-def sample_parents(votes: Votes, share: float) -> Tensor | None:
-    """Which parents compete in this pass, [*b j], drawn for each example (He 2018 eq. 41); None when all do."""
-    if share == 1:
-        return None
-    count = max(1, round(share * votes.shape[-2]))
-    lot = torch.rand_like(votes[..., 0, :, 0])
+def sample_parents(like: Activations, parents: int, share: float) -> Mask:
+    """Which parents compete in this pass, [*b j], drawn for each example of children [*b i] (He 2018 eq. 41)."""
+    count = max(1, round(share * parents))
+    lot = torch.rand(*like.shape[:-1], parents, dtype=like.dtype, device=like.device)
     return lot >= lot.topk(count, dim=-1).values[..., -1:]
 
 

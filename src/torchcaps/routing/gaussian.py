@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.errors import check_choice, check_positive, check_range
-from torchcaps.functional import combine
+from torchcaps.functional import combine, distances, spread
 from torchcaps.routing.base import Routing
 from torchcaps.types import Activations, Couplings, Routed, Votes
 
@@ -63,13 +63,12 @@ class Gaussian(Routing):
     def update(self, votes: Votes, weights: Couplings, previous: Mixture | None, step: int) -> Mixture:
         masses = weights.sum(-2) + self.mass_floor
         means = self._damp(combine(weights, votes) / masses.unsqueeze(-1), previous)  # eq. 6
-        centred = votes - means.unsqueeze(-3)
         if self.covariance == "full":
-            covariances = self._full_covariances(centred, weights, masses)
+            covariances = self._full_covariances(votes - means.unsqueeze(-3), weights, masses)
         elif self.covariance == "fixed":
             covariances = torch.full_like(means, self.variance)  # eq. 11
         else:
-            covariances = combine(weights, centred.square()) / masses.unsqueeze(-1) + self.variance_floor  # eq. 10
+            covariances = spread(weights, votes, means) / masses.unsqueeze(-1) + self.variance_floor  # eq. 10
             if self.covariance == "spherical":
                 covariances = covariances.mean(-1, keepdim=True).expand_as(means)
         return Mixture(masses, means, covariances, self._log_prior(masses, covariances, step))
@@ -80,9 +79,9 @@ class Gaussian(Routing):
     def _full_covariances(self, centred: Tensor, weights: Tensor, masses: Tensor) -> Tensor:
         scatter = torch.einsum("...ijd,...ijf->...jdf", centred * weights.unsqueeze(-1), centred)  # eq. 7
         covariances = scatter / masses[..., None, None]
-        spread = 1 + covariances.diagonal(dim1=-2, dim2=-1).mean(-1)
+        scale = 1 + covariances.diagonal(dim1=-2, dim2=-1).mean(-1)
         eye = torch.eye(centred.shape[-1], dtype=centred.dtype, device=centred.device)
-        return covariances + self.variance_floor * spread[..., None, None] * eye
+        return covariances + self.variance_floor * scale[..., None, None] * eye
 
     def _log_prior(self, masses: Tensor, covariances: Tensor, step: int) -> Tensor:
         """log pi_j, the cluster's share of the mass (eq. 9)."""
@@ -90,14 +89,14 @@ class Gaussian(Routing):
 
     def log_density(self, votes: Votes, clusters: Mixture) -> Tensor:
         """log N(vote; mean, covariance) for every child and parent, [*b i j] (eqs. 2, 10)."""
-        centred = votes - clusters.means.unsqueeze(-3)
         if self.covariance == "full":
+            centred = votes - clusters.means.unsqueeze(-3)
             root = torch.linalg.cholesky_ex(clusters.covariances).L
             white = torch.linalg.solve_triangular(root, centred.movedim(-3, -1), upper=False)  # [*b j d i]
             squared = white.square().sum(-2).mT
             log_scale = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         else:
-            squared = torch.einsum("...ijd,...jd->...ij", centred.square(), 1 / clusters.covariances)
+            squared = distances(votes, clusters.means, 1 / clusters.covariances)
             log_scale = clusters.covariances.log().sum(-1) / 2
         return -(squared + votes.shape[-1] * LOG_2PI) / 2 - log_scale.unsqueeze(-2)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.errors import check_choice, check_positive
-from torchcaps.functional import agree, combine, length, safe_divide, squash, unit
+from torchcaps.functional import agree, combine, distances, length, safe_divide, squash, unit
 from torchcaps.routing.base import Routing
 from torchcaps.types import Activations, Couplings, Routed, Votes
 
@@ -60,7 +60,7 @@ class KMeans(Routing):
     def _distances(self, votes: Votes, clusters: Centres) -> Tensor:
         if self.distance == "inner":
             return -agree(votes, unit(clusters.means))
-        return (votes - clusters.means.unsqueeze(-3)).square().sum(-1)
+        return distances(votes, clusters.means)
 
     def assign(self, votes: Votes, clusters: Centres, scores: Tensor, step: int) -> Tensor:
         return -self.sharpness * self._distances(votes, clusters)

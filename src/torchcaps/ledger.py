@@ -1,0 +1,231 @@
+"""The gradient of votes as a sum of few products, written down while it comes and multiplied out once.
+
+Every iteration of a routing reads all votes, so autograd would make a gradient as large as the votes for each reading
+and add them up. But each is a product: of a number for every pair, x_ij, and a vector for every parent, y_j. A ledger
+collects the factors, and the sum over iterations is one matrix product for each parent. Where squared distances to a
+mean m_j were read, the votes' own distances from it come in: (u_j|i - m_j) * x_ij y_j.
+
+A tensor of votes that has a ledger carries it along as an attribute; `functional` asks for it. Everything else sees a
+plain tensor, whose other uses add their gradients in the usual way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from torchcaps.scratch import scratch
+
+
+def matrices(votes: Tensor) -> Tensor:
+    """Votes [*b i j d] as one matrix for each parent, [(b j) i d]; no copy if that is how they lie in memory."""
+    return votes.transpose(-3, -2).reshape(-1, votes.shape[-3], votes.shape[-1])
+
+
+def sums(weights: Tensor, votes: Tensor) -> Tensor:
+    """Sum_i x_ij u_j|i, [*b j d]."""
+    rows = weights.mT.reshape(-1, 1, weights.shape[-2])
+    return torch.bmm(rows, matrices(votes)).view(*weights.shape[:-2], weights.shape[-1], votes.shape[-1])
+
+
+def inner(votes: Tensor, centres: Tensor) -> Tensor:
+    """<u_j|i, y_j>, [*b i j]; parents lie outside of children in memory, as `sums` wants them."""
+    rows = centres.reshape(-1, 1, centres.shape[-1])
+    # A row times a matrix: several times faster than the matrix times a column.
+    return torch.bmm(rows, matrices(votes).mT).view(*centres.shape[:-1], votes.shape[-3]).mT
+
+
+class _Entry(NamedTuple):
+    pairs: Tensor  # x, [*b i j]
+    plain: Tensor | None  # y of x y, [*b j d]
+    scaled: Tensor | None  # y of (u - m) x y, [*b j d]
+    means: Tensor | None  # m, [*b j d]
+
+
+class Ledger:
+    """What the gradient of these votes is made of."""
+
+    def __init__(self, votes: Tensor) -> None:
+        self.votes = votes.detach()
+        self._entries: list[_Entry] = []
+        self._task = -1
+        self._squares: tuple[Tensor, Tensor] | None = None
+
+    def squares(self, means: Tensor) -> Tensor:
+        """(u_j|i - m_j)^2, [*b i j d]; asked for twice with the same means, made once."""
+        if self._squares is None or self._squares[0] is not means:
+            self._squares = means, self._distances_from(means.detach()).square_()
+        return self._squares[1]
+
+    def _distances_from(self, means: Tensor) -> Tensor:
+        *leading, children, parents, dim = self.votes.shape
+        result = scratch((*leading, parents, children, dim), self.votes)
+        return torch.sub(self.votes.transpose(-3, -2), means.unsqueeze(-2), out=result).transpose(-3, -2)
+
+    def add(
+        self, pairs: Tensor, *, plain: Tensor | None = None, scaled: Tensor | None = None, means: Tensor | None = None
+    ) -> None:
+        task = torch._C._current_graph_task_id()
+        if task != self._task:  # what another backward pass left behind
+            self._task = task
+            self._entries.clear()
+        self._entries.append(_Entry(pairs, plain, scaled, means))
+
+    def total(self, gradient: Tensor | None) -> Tensor | None:
+        """All entries multiplied out, and the gradient that came in the usual way."""
+        entries = self._entries if torch._C._current_graph_task_id() == self._task else []
+        if entries:
+            total = self._multiply(entries)
+            gradient = total if gradient is None else gradient + total
+        self._entries = []
+        self._squares = None
+        return gradient
+
+    def _multiply(self, entries: list[_Entry]) -> Tensor:
+        *leading, children, parents, dim = self.votes.shape
+        pivot = next((entry.means for entry in entries if entry.means is not None), None)
+        columns: dict[int, int] = {}  # the same couplings weigh votes and squares: one column
+        pairs: list[Tensor] = []
+        plain: list[list[Tensor]] = []
+        scaled: list[list[Tensor]] = []
+        for entry in entries:
+            column = columns.setdefault(entry.pairs.data_ptr(), len(pairs))
+            if column == len(pairs):
+                pairs.append(entry.pairs.mT.reshape(-1, children))
+                plain.append([])
+                scaled.append([])
+            if entry.plain is not None:
+                plain[column].append(entry.plain)
+            if entry.scaled is not None:
+                scaled[column].append(entry.scaled)
+                if pivot is not None and entry.means is not None:  # (u - m) = (u - pivot) + (pivot - m)
+                    plain[column].append(entry.scaled * (pivot - entry.means))
+        left = torch.stack(pairs, -2).mT  # [(b j) i n]
+
+        def product(vectors: list[list[Tensor]]) -> Tensor:
+            zero = self.votes.new_zeros(*leading, parents, dim)
+            right = torch.stack([sum(several, zero) for several in vectors], -2)  # [*b j n d]
+            result = scratch((len(left), children, dim), left)
+            torch.bmm(left, right.view(-1, len(vectors), dim), out=result)
+            return result.view(*leading, parents, children, dim).transpose(-3, -2)
+
+        result = product(plain)
+        if pivot is not None:
+            result.addcmul_(product(scaled), self._distances_from(pivot))
+        return result
+
+
+def ledger_of(votes: Tensor) -> Ledger | None:
+    ledger: Ledger | None = getattr(votes, "ledger", None)
+    return ledger
+
+
+def with_ledger(votes: Tensor) -> Tensor:
+    """The same votes [*b i j d], with a ledger for their gradient."""
+    ledger = Ledger(votes)
+    needed = votes.requires_grad and torch.is_grad_enabled()
+    marked: Any = _Collect.apply(votes, ledger) if needed else votes.detach()
+    marked.ledger = ledger
+    return marked
+
+
+class _Collect(torch.autograd.Function):
+    """The identity; its backward pass comes after those of all readers, and closes the ledger."""
+
+    @staticmethod
+    def forward(ctx: Any, votes: Tensor, ledger: Ledger) -> Tensor:
+        ctx.ledger = ledger
+        ctx.set_materialize_grads(False)
+        return votes.view_as(votes)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor | None) -> tuple[Tensor | None, None]:
+        return ctx.ledger.total(gradient), None
+
+
+class Combine(torch.autograd.Function):
+    """s_j = Sum_i x_ij u_j|i."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, votes: Tensor, ledger: Ledger) -> Tensor:
+        ctx.ledger = ledger
+        ctx.save_for_backward(weights)
+        return sums(weights, ledger.votes)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, None]:
+        (weights,) = ctx.saved_tensors
+        if ctx.needs_input_grad[1]:
+            ctx.ledger.add(weights, plain=gradient)
+        return inner(ctx.ledger.votes, gradient) if ctx.needs_input_grad[0] else None, None, None
+
+
+class Agree(torch.autograd.Function):
+    """<u_j|i, y_j>."""
+
+    @staticmethod
+    def forward(ctx: Any, votes: Tensor, centres: Tensor, ledger: Ledger) -> Tensor:
+        ctx.ledger = ledger
+        ctx.save_for_backward(centres)
+        return inner(ledger.votes, centres)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor | None, None]:
+        (centres,) = ctx.saved_tensors
+        if ctx.needs_input_grad[0]:
+            ctx.ledger.add(gradient, plain=centres)
+        return None, sums(gradient, ctx.ledger.votes) if ctx.needs_input_grad[1] else None, None
+
+
+class Spread(torch.autograd.Function):
+    """Sum_i x_ij (u_j|i - m_j)^2."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, votes: Tensor, means: Tensor, ledger: Ledger) -> Tensor:
+        squares = ledger.squares(means)
+        ctx.ledger = ledger
+        ctx.save_for_backward(weights, means, squares)
+        return sums(weights, squares)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
+        weights, means, squares = ctx.saved_tensors
+        double = 2 * gradient
+        if ctx.needs_input_grad[1]:
+            ctx.ledger.add(weights, scaled=double, means=means)
+        for_weights = inner(squares, gradient) if ctx.needs_input_grad[0] else None
+        for_means = -double * _residual(weights, ctx.ledger.votes, means) if ctx.needs_input_grad[2] else None
+        return for_weights, None, for_means, None
+
+
+class Distances(torch.autograd.Function):
+    """Sum_d (u_j|i - m_j)^2 p_j."""
+
+    @staticmethod
+    def forward(ctx: Any, votes: Tensor, means: Tensor, precisions: Tensor, ledger: Ledger) -> Tensor:
+        squares = ledger.squares(means)
+        ctx.ledger = ledger
+        ctx.save_for_backward(means, precisions, squares)
+        return inner(squares, precisions)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor | None, Tensor | None, None]:
+        means, precisions, squares = ctx.saved_tensors
+        double = 2 * precisions
+        if ctx.needs_input_grad[0]:
+            ctx.ledger.add(gradient, scaled=double, means=means)
+        for_means = -double * _residual(gradient, ctx.ledger.votes, means) if ctx.needs_input_grad[1] else None
+        return None, for_means, sums(gradient, squares) if ctx.needs_input_grad[2] else None, None
+
+
+def _residual(pairs: Tensor, votes: Tensor, means: Tensor) -> Tensor:
+    """Sum_i x_ij (u_j|i - m_j), [*b j d]."""
+    return sums(pairs, votes) - means * pairs.sum(-2).unsqueeze(-1)

@@ -1,0 +1,338 @@
+"""Tiles change nothing but time and memory: values, gradients, draws, masks, precision."""
+
+import threading
+
+import pytest
+import torch
+
+import torchcaps as tc
+from torchcaps.functional import agree, combine, distances, spread
+from torchcaps.ledger import ledger_of, with_ledger
+from torchcaps.scratch import Room, scratch
+from torchcaps.tiling import tile_bytes
+
+
+def capsules(*shape, masked=False):
+    generator = torch.Generator().manual_seed(5)
+    poses = torch.randn(*shape, generator=generator, dtype=torch.float64)
+    activations = torch.rand(shape[:-1], generator=generator, dtype=torch.float64)
+    mask = torch.rand(shape[:-1], generator=generator) > 0.3 if masked else None
+    return tc.Capsules(poses.requires_grad_(), activations.requires_grad_(), mask)
+
+
+def outcome(layer, children, **options):
+    """Parents, couplings, and the gradients of everything that has one."""
+    torch.manual_seed(3)
+    routed = layer.route(children, **options)
+    torch.manual_seed(3)
+    parents = layer(children)
+    if not options:
+        torch.testing.assert_close(parents[:2], routed[:2], rtol=1e-12, atol=1e-14)
+    loss = sum((part * torch.linspace(-1, 1, part.numel(), dtype=part.dtype).view_as(part)).sum() for part in routed)
+    leaves = [leaf for leaf in (children.poses, children.activations, *layer.parameters()) if leaf.requires_grad]
+    return [*routed, *torch.autograd.grad(loss, leaves, allow_unused=True)]
+
+
+def assert_same(make, children, size=1, **options):
+    """One row a tile, untiled, and all in one tile with a ledger, in float64."""
+    torch.manual_seed(0)
+    layer = make().double()
+    layer.tile_bytes = 0
+    plain = outcome(layer, children, **options)
+    assert any(part is not None for part in plain[3:])
+    for size in (1, 2**40):
+        layer.tile_bytes = size
+        for mine, expected in zip(outcome(layer, children, **options), plain, strict=True):
+            if expected is None or mine is None:
+                assert mine is expected or not (mine if expected is None else expected).any()
+            else:
+                torch.testing.assert_close(mine, expected, rtol=1e-9, atol=1e-11)
+
+
+def dense(**options):
+    return lambda: tc.DenseCapsules(7, 4, 5, 6, **options)
+
+
+ROUTINGS = [
+    {"routing": "dynamic"},
+    {"routing": "dynamic", "gradients": "last"},
+    {"routing": "dynamic", "accumulate": False, "bias": True},
+    {"routing": "dynamic", "leaky": True, "amendment": True},
+    {"routing": "dynamic", "hard": True},
+    {"routing": "dynamic", "sampling": 0.5},
+    {"routing": "kmeans"},
+    {"routing": "kmeans", "distance": "inner", "sharpness": 2.0},
+    {"routing": "entropy", "entropy_weight": 0.5},
+    {"routing": "gaussian"},
+    {"routing": "gaussian", "covariance": "full"},
+    {"routing": "gaussian", "covariance": "spherical", "gradients": "last"},
+    {"routing": "gaussian", "covariance": "fixed"},
+    {"routing": "em", "inverse_temperature": 0.5},
+    {"routing": "em", "preset": "official", "beta_per_dimension": True},
+    {"routing": "em", "variant": 1},
+    {"routing": "attention"},
+    {"routing": "uniform"},
+]
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["whole", "masked"])
+@pytest.mark.parametrize("options", ROUTINGS, ids=str)
+def test_tiles_change_no_routing(options, masked):
+    assert_same(dense(**options), capsules(5, 7, 5, masked=masked))
+
+
+def test_every_routing_is_tiled():
+    assert {options["routing"] for options in ROUTINGS} == set(tc.ROUTINGS)
+
+
+@pytest.mark.parametrize("normalise", [False, True], ids=["plain", "normalised"])
+@pytest.mark.parametrize("votes", ["full", "shared", "factorised"])
+def test_tiles_change_no_vote_transform(votes, normalise):
+    assert_same(dense(votes=votes, vote_bias=True, normalise=normalise), capsules(5, 7, 5))
+
+
+def test_tiles_change_no_matrix_votes():
+    make = lambda: tc.DenseCapsules(7, 4, 16, 16, votes="matrix", routing="em", vote_bias=True)  # noqa: E731
+    assert_same(make, capsules(3, 7, 16))
+
+
+@pytest.mark.parametrize("competition", ["grid", "window"])
+@pytest.mark.parametrize("routing", ["dynamic", "em", "kmeans"])
+@pytest.mark.parametrize("masked", [False, True], ids=["whole", "masked"])
+def test_tiles_change_no_convolution(routing, competition, masked):
+    def make():
+        return tc.ConvCapsules(
+            2, 3, 4, 4, 3, 2, 1, votes="matrix", routing=routing, competition=competition, sampling=0.7
+        )
+
+    assert_same(make, capsules(3, 5, 4, 2, 4, masked=masked))
+
+
+def test_tiles_change_no_convolution_in_one_dimension():
+    assert_same(lambda: tc.ConvCapsules(2, 3, 4, 5, 3, dimensions=1), capsules(3, 8, 2, 4, masked=True))
+
+
+@pytest.mark.parametrize("coordinates", ["column", "first", None])
+def test_tiles_change_no_class_capsules(coordinates):
+    assert_same(lambda: tc.ClassCapsules(2, 3, 4, 4, coordinates=coordinates), capsules(3, 4, 3, 2, 4))
+
+
+def test_tiles_take_given_couplings():
+    couplings = torch.rand(5, 7, 4, dtype=torch.float64).softmax(-1)
+    assert_same(dense(iterations=1), capsules(5, 7, 5), couplings=couplings)
+    layer = dense(iterations=2)().double()
+    couplings.requires_grad_()
+    found = []
+    for size in (0, 1):
+        layer.tile_bytes = size
+        found.append(torch.autograd.grad(layer.route(capsules(5, 7, 5), couplings).poses.sum(), couplings)[0])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-9, atol=1e-12)
+
+
+def test_tiled_gradients_are_those_of_finite_differences():
+    layer = tc.DenseCapsules(4, 3, 2, 4, votes="full", routing="em", inverse_temperature=0.5, tile_bytes=1).double()
+    children = capsules(2, 4, 2)
+
+    def run(poses, activations, weight):
+        return torch.func.functional_call(layer, {"votes.weight": weight}, (tc.Capsules(poses, activations),))[:2]
+
+    weight = layer.votes.weight.detach().clone().requires_grad_()
+    assert torch.autograd.gradcheck(run, (children.poses, children.activations, weight), atol=1e-6)
+
+
+def test_weights_swapped_for_one_call_get_the_gradient():
+    """functional_call puts other weights in for the forward pass only; the backward pass must use the same."""
+    layer = dense(routing="em", tile_bytes=1)().double()
+    children = capsules(5, 7, 5)
+    other = {name: (2 * p).detach().requires_grad_() for name, p in layer.named_parameters()}
+    tiled = torch.func.functional_call(layer, other, (children,)).poses.square().sum()
+    found = torch.autograd.grad(tiled, list(other.values()))
+    layer.tile_bytes = 0
+    plain = torch.func.functional_call(layer, other, (children,)).poses.square().sum()
+    torch.testing.assert_close(found, torch.autograd.grad(plain, list(other.values())), rtol=1e-9, atol=1e-11)
+
+
+def test_weights_changed_before_the_backward_pass_are_noticed():
+    layer = dense(routing="em", tile_bytes=1)().double()
+    loss = layer(capsules(5, 7, 5)).activations.sum()
+    with torch.no_grad():
+        layer.routing.beta_use.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("size", [1, 2**40])
+def test_backward_pass_can_be_run_in_parts_and_again(size):
+    """A first pass that stops before the votes must leave nothing behind for the second."""
+    layer = dense(routing="em", tile_bytes=size)().double()
+    children = capsules(5, 7, 5)
+    loss = layer(children).poses.square().sum()
+    expected = torch.autograd.grad(layer(children).poses.square().sum(), children.poses)[0]
+    torch.autograd.grad(loss, children.activations, retain_graph=True)
+    first = torch.autograd.grad(loss, children.poses, retain_graph=True)[0]
+    second = torch.autograd.grad(loss, children.poses)[0]
+    torch.testing.assert_close(first, expected)
+    torch.testing.assert_close(second, expected)
+
+
+def test_gradients_of_gradients_need_untiled_votes():
+    layer = dense(tile_bytes=0)().double()
+    children = capsules(2, 7, 5)
+    (gradient,) = torch.autograd.grad(layer(children).poses.square().sum(), children.poses, create_graph=True)
+    gradient.square().sum().backward()
+    assert children.poses.grad.any()
+    layer.tile_bytes = 1
+    (gradient,) = torch.autograd.grad(layer(children).poses.square().sum(), children.poses, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.square().sum().backward()
+
+
+def test_only_what_needs_a_gradient_gets_one():
+    layer = dense(routing="em", tile_bytes=1)().double()
+    children = capsules(5, 7, 5)
+    layer.votes.weight.requires_grad_(False)
+    layer(tc.Capsules(children.poses.detach(), children.activations)).poses.sum().backward()
+    assert children.poses.grad is None
+    assert layer.votes.weight.grad is None
+    assert children.activations.grad.any()
+    assert layer.routing.beta_use.grad.any()
+
+
+@pytest.mark.parametrize("size", [1, 2**40])
+def test_tiles_under_autocast_keep_their_precision(size):
+    layer = tc.DenseCapsules(7, 4, 5, 6)
+    children = tc.Capsules(*(part.detach().float() for part in capsules(5, 7, 5)[:2]))
+    found = []
+    for budget in (0, size):
+        layer.tile_bytes = budget
+        layer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = layer(children).poses.square().sum()
+        loss.backward()
+        found.append(layer.votes.weight.grad.clone())
+    torch.testing.assert_close(found[1], found[0], rtol=2e-3, atol=1e-4)
+
+
+def test_tiles_in_inference_leave_training_alone():
+    layer = dense(routing="em", tile_bytes=1)()
+    children = tc.Capsules(torch.randn(5, 7, 5), torch.rand(5, 7))
+    with torch.inference_mode():
+        layer(children)
+    layer(children).poses.sum().backward()
+    assert layer.votes.weight.grad.any()
+
+
+def test_memory_of_a_tile_comes_from_an_argument_or_the_environment(monkeypatch):
+    assert tile_bytes() == 8 * 2**20
+    monkeypatch.setenv("TORCHCAPS_TILE_BYTES", "1000")
+    assert tile_bytes() == 1000
+    assert tile_bytes(7) == 7
+    monkeypatch.setenv("TORCHCAPS_TILE_BYTES", "8 MB")
+    with pytest.raises(ValueError, match="expected a number of bytes, or 0 for no tiles, got '8 MB'"):
+        tile_bytes()
+    with pytest.raises(ValueError, match="tile_bytes"):
+        tc.DenseCapsules(7, 4, 5, 6, tile_bytes=-1)
+
+
+class Sizes(tc.Routing):
+    """Uniform routing that writes down how many examples it sees at a time."""
+
+    seen: list
+
+    def update(self, votes, weights, previous, step):
+        self.seen.append(tuple(votes.shape))
+        return combine(weights, votes)
+
+    def read(self, clusters, couplings, weights):
+        return tc.Routed(clusters, clusters.norm(dim=-1), couplings)
+
+
+def sizes_of(layer, children):
+    layer.routing.seen = []
+    with torch.no_grad():
+        layer(children)
+    return layer.routing.seen
+
+
+def test_a_tile_holds_as_many_rows_as_fit():
+    row = 7 * 4 * 6 * 4
+    layer = tc.DenseCapsules(7, 4, 5, 6, routing=Sizes(1), tile_bytes=2 * row)
+    children = tc.Capsules(torch.randn(5, 7, 5), torch.rand(5, 7))
+    assert [shape[0] for shape in sizes_of(layer, children)] == [2, 2, 1]
+
+
+def test_windows_that_compete_stay_together():
+    children = tc.Capsules(torch.randn(2, 5, 5, 2, 4), torch.rand(2, 5, 5, 2))
+    window, grid = (
+        tc.ConvCapsules(2, 3, 4, 4, 3, routing=Sizes(1), competition=how, tile_bytes=1) for how in ("window", "grid")
+    )
+    assert sizes_of(window, children) == [(1, 18, 3, 4)] * 18
+    assert sizes_of(grid, children) == [(1, 3, 3, 18, 3, 4)] * 2
+
+
+def test_a_routing_of_ones_own_may_read_votes_as_it_likes():
+    """Uses of the votes that the ledger does not know add their gradients in the usual way."""
+
+    class Mixed(Sizes):
+        def read(self, clusters, couplings, weights):
+            return tc.Routed(clusters + self.votes.square().sum(-3), clusters.norm(dim=-1), couplings)
+
+        def update(self, votes, weights, previous, step):
+            self.votes = votes
+            return combine(weights, votes)
+
+        def assign(self, votes, clusters, scores, step):
+            return -(votes - clusters.unsqueeze(-3)).abs().sum(-1) + agree(votes, clusters)
+
+    assert_same(lambda: tc.DenseCapsules(7, 4, 5, 6, routing=Mixed(2)), capsules(3, 7, 5))
+
+
+@pytest.mark.parametrize("leading", [(), (3,), (2, 2)])
+def test_ledger_gives_the_gradients_of_autograd(leading):
+    torch.manual_seed(0)
+    votes, weights = torch.randn(*leading, 6, 3, 4).double(), torch.rand(*leading, 6, 3).double()
+    means, precisions = torch.randn(*leading, 3, 4).double(), torch.rand(*leading, 3, 4).double()
+    inputs = [part.requires_grad_() for part in (votes, weights, means, precisions)]
+
+    def loss(given):
+        other = means + 0.5 * combine(weights, given)
+        return sum(
+            part.sin().sum()
+            for part in (
+                agree(given, other),
+                spread(weights, given, means),
+                spread(weights.square(), given, other),
+                distances(given, other, precisions),
+                distances(given, means),
+                given.cos(),
+            )
+        )
+
+    expected = torch.autograd.grad(loss(votes), inputs)
+    kept = with_ledger(votes)
+    assert ledger_of(kept) is not None
+    assert ledger_of(votes) is None
+    torch.testing.assert_close(torch.autograd.grad(loss(kept), inputs), expected, rtol=1e-10, atol=1e-11)
+
+
+def test_scratch_is_used_again_from_tile_to_tile():
+    room, like = Room(), torch.zeros(1, dtype=torch.float64)
+    with room.tile():
+        first, second = scratch((2, 3), like), scratch((4,), like)
+        assert first.data_ptr() != second.data_ptr()
+        assert first.dtype == torch.float64
+    with room.tile():
+        assert scratch((3, 2), like).data_ptr() == first.data_ptr()
+        larger = scratch((100,), like)
+        assert larger.shape == (100,)
+    assert scratch((2, 3), like).data_ptr() != first.data_ptr()
+
+
+def test_scratch_is_a_threads_own():
+    room, like, found = Room(), torch.zeros(1), []
+    with room.tile():
+        mine = scratch((8,), like)
+        thread = threading.Thread(target=lambda: found.append(scratch((8,), like)))
+        thread.start()
+        thread.join()
+    assert found[0].data_ptr() != mine.data_ptr()
