@@ -34,8 +34,8 @@ lint: $(READY)  ## check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)  ## time the layers against a textbook version of themselves
-	$(BIN)/python benchmarks/layers.py
+bench: $(READY)  ## time layers and models against textbook versions of themselves: a table, and out/bench.json
+	$(BIN)/torchcaps bench --json out/bench.json
 
 setup: $(READY)  ## make the virtual environment (skipped when nothing changed)
 

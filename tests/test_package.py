@@ -23,7 +23,7 @@ RANKS = [
     ["layers", "losses"],
     ["models"],
     ["runs", "evaluate"],
-    ["train", "predict", "plots", "listing"],
+    ["train", "predict", "plots", "listing", "bench"],
     ["cli", "__main__"],
 ]
 

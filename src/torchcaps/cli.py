@@ -25,6 +25,7 @@ usage: torchcaps COMMAND ...
   evaluate RUN     accuracy on the test part, table of classes, confusion, pictures of mistakes
   predict RUN ...  classify picture files
   list WHAT        what there is: models, routings, datasets or runs
+  bench            time layers and models against their textbook versions
 
 examples:
   torchcaps train                                    5,000 digits that come along, a few minutes
@@ -242,9 +243,33 @@ def _list(words: list[str]) -> None:
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
 
 
+def _bench(words: list[str]) -> None:
+    from torchcaps.config import Bench
+
+    examples = "  torchcaps bench\n  torchcaps bench dense em-window --repeats 9 --json out/bench.json"
+    options = _parse(Bench, words, "bench", examples)
+    from torchcaps.errors import check_choice, check_count
+
+    check_count("bench", "repeats", options.repeats)
+    import torch
+
+    from torchcaps.bench import CASES, bench, growth
+
+    for name in options.cases:
+        check_choice("bench", "case", name, list(CASES))
+    if options.threads is not None:
+        check_count("bench", "threads", options.threads)
+        torch.set_num_threads(options.threads)
+    if options.growth is not None:
+        print(f"picture: {growth(options.repeats, options.growth)}")
+        return
+    bench(options.cases, options.repeats, options.memory, options.json)
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": _train,
     "evaluate": _evaluate,
     "predict": _predict,
     "list": _list,
+    "bench": _bench,
 }

@@ -154,6 +154,24 @@ class List:
     """Where to look for runs."""
 
 
+@dataclass(frozen=True)
+class Bench:
+    """Time layers and models against textbook versions of themselves that give the same numbers, in turns."""
+
+    cases: Annotated[Positional[tuple[str, ...]], arg(metavar="CASE...")] = ()
+    """dense, dense-last, em-window, em-grid, capsnet, matrix; left out, all of them."""
+    repeats: int = 5
+    """Timed runs of each; medians are shown, with the shortest and longest."""
+    threads: Count = None
+    """Threads to use; left out, as torch has it."""
+    memory: bool = True
+    """Measure peak memory too, in processes of their own."""
+    json: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """Write the figures here too."""
+    growth: Annotated[Path | None, arg(metavar="PICTURE", help_behavior_hint="")] = None
+    """Instead: draw how the cost grows with batch, children, parents, pose size and iterations."""
+
+
 def filled(value: Value | None) -> Value:
     """An option that `complete` has filled in."""
     assert value is not None, "complete(config, images) comes first"

@@ -119,9 +119,9 @@ class Trainee(pl.LightningModule):
     def __init__(self, model: ImageModel, config: TrainConfig, steps: int) -> None:
         super().__init__()
         self.model = model
-        for parameter in model.parameters():  # convolutions are faster so, on a CPU too
-            if parameter.ndim == 4:
-                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+        for module in model.modules():  # convolutions are faster so, on a CPU too
+            if isinstance(module, nn.Conv2d):
+                module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.config = config
         self.steps = steps
         self.kind = config.loss or model.loss

@@ -1,0 +1,8 @@
+"""How fast torchcaps is, against the textbook version of the same mathematics, in one run: `torchcaps bench`."""
+
+from __future__ import annotations
+
+from torchcaps.bench.cases import CASES
+from torchcaps.bench.run import bench, growth
+
+__all__ = ["CASES", "bench", "growth"]

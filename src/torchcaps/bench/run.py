@@ -1,0 +1,144 @@
+"""Run benchmarks: check that both sides give the same numbers, time them in turns, and say what came out."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchcaps.bench.cases import CASES, Built, Results, step
+from torchcaps.bench.measure import interleaved, machine_peaks, middle, peak_memory
+
+SIDES = ("textbook", "torchcaps")
+MEMORY = {  # batch sizes at which peak memory is measured; textbook only where it fits an ordinary machine
+    "dense": {"textbook": (128,), "torchcaps": (32, 128, 256)},
+    "em-window": {"textbook": (8,), "torchcaps": (8, 64)},
+    "em-grid": {"textbook": (8,), "torchcaps": (8, 64)},
+}
+GROWTH: dict[str, dict[str, tuple[int, ...]]] = {
+    "dense": {
+        "batch": (16, 32, 64, 128, 256),
+        "children": (144, 288, 576, 1152),
+        "parents": (5, 10, 20, 40),
+        "out_dim": (4, 8, 16, 32),
+        "iterations": (1, 2, 3, 5),
+    },
+    "em-window": {"batch": (1, 2, 4, 8), "children": (8, 16, 32), "parents": (8, 16, 32), "iterations": (1, 2, 3, 5)},
+}
+
+
+def bench(names: tuple[str, ...], repeats: int, memory: bool = True, out: Path | None = None) -> list[dict[str, Any]]:
+    """Time these cases (all of them if none is named), print a table, and write the figures to a file if asked."""
+    print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, float32")
+    operations, traffic = machine_peaks()
+    print(f"peak of a matrix product {operations / 1e9:.0f} GFLOP/s, of a copy {traffic / 1e9:.0f} GB/s\n")
+    print(f"{'':18}{'textbook':>26}{'torchcaps':>26}{'ratio':>9}")
+    rows: list[dict[str, Any]] = []
+    for name in names or tuple(CASES):
+        print(CASES[name].title)
+        built = CASES[name].make()
+        _check(name, built)
+        for work in ("forward", "forward + backward") if CASES[name].forward else ("forward + backward",):
+            row = _timed(name, built, work, repeats)
+            if work != "forward" and built.operations is not None and built.bytes is not None:
+                least = max(built.operations / operations, built.bytes / traffic)
+                row["roofline"] = least / middle(row["seconds"]["torchcaps"])
+                print(f"  {'of the roofline':16}{'':>26}{row['roofline']:>25.0%}")
+            rows.append(row)
+        if memory and name in MEMORY:
+            rows.append(_memory(name))
+    if out is not None:
+        machine = {"threads": torch.get_num_threads(), "operations": operations, "bytes": traffic}
+        _write(out, {"torch": torch.__version__, "machine": machine, "rows": rows})
+    return rows
+
+
+def _check(name: str, built: Built) -> None:
+    with torch.no_grad():
+        mine, expected = built.torchcaps(), built.textbook()
+    torch.testing.assert_close(mine, expected, rtol=1e-3, atol=1e-4, msg=lambda text: f"{name}: {text}")
+
+
+def _works(built: Built, work: str) -> dict[str, Callable[[], None]]:
+    def job(run: Callable[[], Results]) -> Callable[[], None]:
+        if work != "forward":
+            return lambda: step(run, built.leaves)
+
+        def forward() -> None:
+            with torch.inference_mode():
+                run()
+
+        return forward
+
+    return {"textbook": job(built.textbook), "torchcaps": job(built.torchcaps)}
+
+
+def _timed(name: str, built: Built, work: str, repeats: int) -> dict[str, Any]:
+    times = interleaved(_works(built, work), repeats)
+    ratio = middle(times["textbook"]) / middle(times["torchcaps"])
+    cells = [f"{_ms(middle(times[side]))} ({_ms(min(times[side]))}-{_ms(max(times[side]))}) ms" for side in SIDES]
+    print(f"  {work:16}{cells[0]:>26}{cells[1]:>26}{ratio:>8.1f}x", flush=True)
+    return {"case": name, "work": work, "seconds": times, "ratio": ratio}
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.0f}"
+
+
+def _memory(name: str) -> dict[str, Any]:
+    found: dict[str, dict[int, int | None]] = {}
+    for side in SIDES:
+        found[side] = {batch: peak_memory(_one_step, name, side, batch) for batch in MEMORY[name][side]}
+        cells = ", ".join(
+            f"batch {batch}: {'too much' if peak is None else f'{peak / 2**20:,.0f} MB'}"
+            for batch, peak in found[side].items()
+        )
+        print(f"  peak memory, {side}: {cells}", flush=True)
+    return {"case": name, "work": "memory", "bytes": found}
+
+
+def _one_step(name: str, side: str, batch: int) -> Callable[[], None]:
+    built = CASES[name].make(batch=batch)
+    return lambda: step(getattr(built, side), built.leaves)
+
+
+def growth(repeats: int, out: Path) -> Path:
+    """How the cost of a layer grows with each of its sizes, as a picture."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(14, 6), layout="constrained")
+    panels = figure.subplots(len(GROWTH), max(len(axes) for axes in GROWTH.values()), squeeze=False)
+    for line, (name, axes) in zip(panels, GROWTH.items(), strict=True):
+        for panel in line[len(axes) :]:
+            panel.set_axis_off()
+        for panel, (size, values) in zip(line, axes.items(), strict=False):
+            times: dict[str, list[float]] = {side: [] for side in SIDES}
+            for value in values:
+                built = CASES[name].make(**{size: value})
+                found = interleaved(_works(built, "forward + backward"), repeats)
+                for side in SIDES:
+                    times[side].append(1e3 * middle(found[side]))
+                shown = ", ".join(f"{side} {times[side][-1]:.0f} ms" for side in SIDES)
+                print(f"{name}, {size} {value}: {shown}", flush=True)
+            for side, style in zip(SIDES, ("o--", "o-"), strict=True):
+                colour = "#999999" if side == "textbook" else "#2166ac"
+                panel.loglog(values, times[side], style, color=colour, label=side, base=2)
+            panel.set_xticks(values, [str(value) for value in values])
+            panel.minorticks_off()
+            panel.set_xlabel(size.replace("out_dim", "pose size"))
+            panel.set_title(name if panel is line[0] else "", loc="left", fontsize=10)
+        line[0].set_ylabel("forward + backward, ms")
+        line[0].legend(frameon=False)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out, dpi=110)
+    return out
+
+
+def _write(path: Path, figures: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(figures, indent=1) + "\n")
+    print(f"\nfigures written to {path}")
