@@ -57,13 +57,8 @@ class Ledger:
     def squares(self, means: Tensor) -> Tensor:
         """(u_j|i - m_j)^2, [*b i j d]; asked for twice with the same means, made once."""
         if self._squares is None or self._squares[0] is not means:
-            self._squares = means, self._distances_from(means.detach()).square_()
+            self._squares = means, _less(self.votes, means.detach()).square_()
         return self._squares[1]
-
-    def _distances_from(self, means: Tensor) -> Tensor:
-        *leading, children, parents, dim = self.votes.shape
-        result = scratch((*leading, parents, children, dim), self.votes)
-        return torch.sub(self.votes.transpose(-3, -2), means.unsqueeze(-2), out=result).transpose(-3, -2)
 
     def add(
         self, pairs: Tensor, *, plain: Tensor | None = None, scaled: Tensor | None = None, means: Tensor | None = None
@@ -114,7 +109,7 @@ class Ledger:
 
         result = product(plain)
         if pivot is not None:
-            result.addcmul_(product(scaled), self._distances_from(pivot))
+            result.addcmul_(product(scaled), _less(self.votes, pivot))
         return result
 
 
@@ -130,6 +125,31 @@ def with_ledger(votes: Tensor) -> Tensor:
     marked: Any = _Collect.apply(votes, ledger) if needed else votes.detach()
     marked.ledger = ledger
     return marked
+
+
+def centred(votes: Tensor) -> tuple[Tensor, Tensor]:
+    """The votes less their mean over the children, and that mean [*b j d], which counts as a constant."""
+    given = votes.detach()
+    pivot = sums(torch.full_like(given[..., 0], 1 / given.shape[-3]), given)
+    if ledger_of(votes) is None:
+        return votes - pivot.unsqueeze(-3), pivot
+    return with_ledger(_Shift.apply(votes, pivot)), pivot
+
+
+class _Shift(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, votes: Tensor, pivot: Tensor) -> Tensor:
+        return _less(votes, pivot)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
+
+
+def _less(votes: Tensor, means: Tensor) -> Tensor:
+    *leading, children, parents, dim = votes.shape
+    result = scratch((*leading, parents, children, dim), votes)
+    return torch.sub(votes.transpose(-3, -2), means.unsqueeze(-2), out=result).transpose(-3, -2)
 
 
 class _Collect(torch.autograd.Function):

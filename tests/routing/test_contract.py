@@ -113,8 +113,8 @@ class BatchSharedScores(Dynamic):
 
 
 class CancelledActivations(tc.ROUTINGS["gaussian"]):
-    def update(self, votes, weights, previous, step):
-        return super().update(votes, weights / weights.sum(-1, keepdim=True), previous, step)
+    def update(self, votes, weights, previous, step, origin=None):
+        return super().update(votes, weights / weights.sum(-1, keepdim=True), previous, step, origin)
 
 
 class NaNAtZero(Dynamic):

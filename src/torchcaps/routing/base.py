@@ -14,15 +14,20 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from torchcaps.errors import check_choice, check_count, check_range, complaint, shape_text
-from torchcaps.ledger import ledger_of
+from torchcaps.errors import check_choice, check_count, check_range
+from torchcaps.ledger import centred, ledger_of
 from torchcaps.precision import HALVES, autocasting, no_autocast
+from torchcaps.routing.checks import check_routed
 from torchcaps.routing.competition import OverParents, compete, over_own_parents, sample_parents, scores_of, silence
 from torchcaps.types import Activations, Couplings, Mask, Routed, Step, Votes
 
 
 def _cast(routed: Routed, dtype: torch.dtype) -> Routed:
     return Routed(*(part.to(dtype) for part in routed))
+
+
+def _moved(routed: Routed, pivot: Tensor | None) -> Routed:
+    return routed if pivot is None else routed._replace(poses=routed.poses + pivot)
 
 
 class Routing(nn.Module):
@@ -37,6 +42,7 @@ class Routing(nn.Module):
 
     loss: str = "margin"  # the loss that suits the activations: "margin", "spread", or "nll" for shares that sum to one
     averages: bool = False  # are parents means of votes, or sums?
+    translates: bool = False  # do clusters move along when all votes do? Then the loop sees votes centred on their mean
     uses_activations: bool = False  # do the children's activations weigh their votes?
     in_capsules: int | None = None  # sizes that learned parameters fix; None where any size will do
     out_capsules: int | None = None
@@ -68,7 +74,10 @@ class Routing(nn.Module):
         return torch.zeros_like(votes[..., 0])
 
     def update(self, votes: Votes, weights: Couplings, previous: Any, step: int) -> Any:
-        """M-step: the clusters that best explain the votes under these weights (couplings times child weights)."""
+        """M-step: the clusters that best explain the votes under these weights (couplings times child weights).
+
+        Where `translates` is true, there is one more argument: `origin` [*b j d], the place of zero among the votes.
+        """
         raise NotImplementedError
 
     def assign(self, votes: Votes, clusters: Any, scores: Tensor, step: int) -> Tensor:
@@ -159,7 +168,8 @@ class Routing(nn.Module):
         over_parents: OverParents,
         steps: list[Step] | None,
     ) -> Routed:
-        self._check(votes, activations, mask, couplings)
+        sizes = {"in_capsules": self.in_capsules, "out_capsules": self.out_capsules, "out_dim": self.out_dim}
+        check_routed(self.name, sizes, votes, activations, mask, couplings)
         device = votes.device.type
         autocast = autocasting(device)
         given = votes.dtype
@@ -194,8 +204,17 @@ class Routing(nn.Module):
         if kept is None:
             kept = self.draw(weights, votes.shape[-2])
 
-        def weighed(couplings: Tensor) -> Tensor:
-            return couplings if activations is None and mask is None else couplings * weights.unsqueeze(-1)
+        place: dict[str, Tensor] = {}
+        pivot: Tensor | None = None
+        if self.translates:
+            votes, pivot = centred(votes)
+            place["origin"] = -pivot
+
+        def update(couplings: Tensor, clusters: Any, step: int) -> Any:
+            plain = activations is None and mask is None
+            return self.update(
+                votes, couplings if plain else couplings * weights.unsqueeze(-1), clusters, step, **place
+            )
 
         if couplings is None:
             scores = self.start(votes, weights)
@@ -209,23 +228,30 @@ class Routing(nn.Module):
         last = self.iterations - 1
         with nullcontext() if self.gradients == "all" else torch.no_grad():
             for step in range(last):
-                clusters = self.update(votes, weighed(couplings), clusters, step)
+                clusters = update(couplings, clusters, step)
                 if steps is not None:
-                    steps.append(self._step(votes, couplings, weights, clusters, step, over_parents))
+                    steps.append(self._step(votes, couplings, weights, clusters, step, over_parents, pivot))
                 scores = self.assign(votes, clusters, scores, step)
                 couplings = self.compete(scores, mask, kept, over_parents)
-        clusters = self.update(votes, weighed(couplings), clusters, last)
+        clusters = update(couplings, clusters, last)
         if steps is not None:
-            steps.append(self._step(votes, couplings, weights, clusters, last, over_parents))
-        return self.read(clusters, couplings, weights)
+            steps.append(self._step(votes, couplings, weights, clusters, last, over_parents, pivot))
+        return _moved(self.read(clusters, couplings, weights), pivot)
 
     def _step(
-        self, votes: Tensor, couplings: Tensor, weights: Tensor, clusters: Any, step: int, over_parents: OverParents
+        self,
+        votes: Tensor,
+        couplings: Tensor,
+        weights: Tensor,
+        clusters: Any,
+        step: int,
+        over_parents: OverParents,
+        pivot: Tensor | None,
     ) -> Step:
         # The objectives are written for children whose parents are all here; a layer where they are not sees None.
         whole = over_parents is over_own_parents
         objective = self.objective(votes, couplings, weights, clusters, step) if whole else None
-        return Step(self.read(clusters, couplings, weights), objective)
+        return Step(_moved(self.read(clusters, couplings, weights), pivot), objective)
 
     def negative_entropy(self, couplings: Couplings) -> Tensor:
         """Sum_j c_ij log c_ij for each child, with the leak as one more parent; zero for hard couplings. [*b i]"""
@@ -236,40 +262,6 @@ class Routing(nn.Module):
             leak = (1 - couplings.sum(-1)).clamp(min=0)
             total = total + torch.xlogy(leak, leak)
         return total
-
-    def _check(self, votes: Tensor, activations: Tensor | None, mask: Tensor | None, couplings: Tensor | None) -> None:
-        if not isinstance(votes, Tensor):
-            got = f"a {type(votes).__name__}"
-            raise complaint(
-                self.name, "votes [*b i j d] as a tensor", got, "Pass votes; a layer makes them from capsules."
-            )
-        if votes.ndim < 3 or not votes.is_floating_point():
-            got = f"{shape_text(votes.shape)} of {votes.dtype}"
-            raise complaint(
-                self.name, "floating-point votes [*b i j d]", got, "Give votes a child, a parent and a pose axis."
-            )
-        sizes = (
-            ("in_capsules", self.in_capsules, -3),
-            ("out_capsules", self.out_capsules, -2),
-            ("out_dim", self.out_dim, -1),
-        )
-        for word, size, axis in sizes:
-            if size is not None and votes.shape[axis] != size:
-                expected = f"votes [*b i j d] with {word}={size}"
-                raise complaint(
-                    self.name, expected, shape_text(votes.shape), f"Make the routing with {word}={votes.shape[axis]}."
-                )
-        beside = (
-            ("activations [*b i]", activations, votes.shape[:-2]),
-            ("mask [*b i]", mask, votes.shape[:-2]),
-            ("couplings [*b i j]", couplings, votes.shape[:-1]),
-        )
-        for word, tensor, shape in beside:
-            if tensor is not None and tensor.shape != shape:
-                remedy = f"Match the votes {shape_text(votes.shape)}."
-                raise complaint(self.name, f"{word} = {shape_text(shape)}", shape_text(tensor.shape), remedy)
-        if mask is not None and mask.dtype != torch.bool:
-            raise complaint(self.name, "a boolean mask", mask.dtype, "Pass mask.bool(), True where a child is real.")
 
     def extra_repr(self) -> str:
         """The options that differ from their defaults, as far as they are numbers and words."""

@@ -129,11 +129,11 @@ class EM(Gaussian):
         self.beta_use = nn.Parameter(torch.full((out_capsules, width), chosen("beta_use", beta_use)))
         self.beta_active = nn.Parameter(torch.full((out_capsules,), chosen("beta_active", beta_active)))
 
-    def _damp(self, means: Tensor, previous: Mixture | None) -> Tensor:
+    def _damp(self, means: Tensor, previous: Tensor | None) -> Tensor:
         if self.damping == 0:
             return means
         damped = (1 - self.damping) * means  # the mean before the first is zero
-        return damped if previous is None else damped + self.damping * previous.means
+        return damped if previous is None else damped + self.damping * previous
 
     def _log_prior(self, masses: Tensor, covariances: Tensor, step: int) -> Tensor:
         """log a_j, with a_j = logistic(lambda (beta_active - Sum_h (beta_use + log sigma_jh) mass_j))."""

@@ -38,6 +38,7 @@ class Gaussian(Routing):
 
     loss = "nll"
     averages = True
+    translates = True
     uses_activations = True
 
     def __init__(
@@ -60,9 +61,14 @@ class Gaussian(Routing):
         self.variance_floor = variance_floor
         self.mass_floor = mass_floor
 
-    def update(self, votes: Votes, weights: Couplings, previous: Mixture | None, step: int) -> Mixture:
+    def update(
+        self, votes: Votes, weights: Couplings, previous: Mixture | None, step: int, origin: Tensor | None = None
+    ) -> Mixture:
         masses = weights.sum(-2) + self.mass_floor
-        means = self._damp(combine(weights, votes) / masses.unsqueeze(-1), previous)  # eq. 6
+        sums = combine(weights, votes)
+        if origin is not None:  # the floor is a mass there
+            sums = sums + self.mass_floor * origin
+        means = self._damp(sums / masses.unsqueeze(-1), origin if previous is None else previous.means)  # eq. 6
         if self.covariance == "full":
             covariances = self._full_covariances(votes - means.unsqueeze(-3), weights, masses)
         elif self.covariance == "fixed":
@@ -73,7 +79,7 @@ class Gaussian(Routing):
                 covariances = covariances.mean(-1, keepdim=True).expand_as(means)
         return Mixture(masses, means, covariances, self._log_prior(masses, covariances, step))
 
-    def _damp(self, means: Tensor, previous: Mixture | None) -> Tensor:
+    def _damp(self, means: Tensor, previous: Tensor | None) -> Tensor:
         return means
 
     def _full_covariances(self, centred: Tensor, weights: Tensor, masses: Tensor) -> Tensor:

@@ -43,18 +43,23 @@ class KMeans(Routing):
         check_choice(self.name, "distance", distance, ["euclidean", "inner"])
         check_positive(self.name, "sharpness", sharpness)
         check_positive(self.name, "mass_floor", mass_floor)
-        self.averages = distance == "euclidean"
+        self.averages = self.translates = distance == "euclidean"
         self.loss = "nll" if self.averages else "margin"
         self.distance = distance
         self.mass_floor = mass_floor
         self.sharpness = sharpness
 
-    def update(self, votes: Votes, weights: Couplings, previous: Centres | None, step: int) -> Centres:
+    def update(
+        self, votes: Votes, weights: Couplings, previous: Centres | None, step: int, origin: Tensor | None = None
+    ) -> Centres:
         sums, masses = combine(weights, votes), weights.sum(-2)
         if self.distance == "inner":
             return Centres(sums, masses)
         empty = (masses < self.mass_floor).unsqueeze(-1)
-        means = sums / masses.unsqueeze(-1).clamp(min=self.mass_floor)
+        floored = masses.unsqueeze(-1).clamp(min=self.mass_floor)
+        means = sums / floored
+        if origin is not None:  # what mass is missing counts as mass there
+            means = means + origin * (1 - masses.unsqueeze(-1) / floored)
         return Centres(means if previous is None else torch.where(empty, previous.means, means), masses)
 
     def _distances(self, votes: Votes, clusters: Centres) -> Tensor:

@@ -1,0 +1,42 @@
+"""What a routing refuses to take."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchcaps.errors import complaint, shape_text
+
+
+def check_routed(
+    owner: str,
+    sizes: dict[str, int | None],
+    votes: Tensor,
+    activations: Tensor | None,
+    mask: Tensor | None,
+    couplings: Tensor | None,
+) -> None:
+    """Refuse votes of another shape or of other sizes, and what does not fit beside them."""
+    if not isinstance(votes, Tensor):
+        got = f"a {type(votes).__name__}"
+        raise complaint(owner, "votes [*b i j d] as a tensor", got, "Pass votes; a layer makes them from capsules.")
+    if votes.ndim < 3 or not votes.is_floating_point():
+        got = f"{shape_text(votes.shape)} of {votes.dtype}"
+        raise complaint(owner, "floating-point votes [*b i j d]", got, "Give votes a child, a parent and a pose axis.")
+    for (word, size), axis in zip(sizes.items(), (-3, -2, -1), strict=True):
+        if size is not None and votes.shape[axis] != size:
+            expected = f"votes [*b i j d] with {word}={size}"
+            raise complaint(
+                owner, expected, shape_text(votes.shape), f"Make the routing with {word}={votes.shape[axis]}."
+            )
+    beside = (
+        ("activations [*b i]", activations, votes.shape[:-2]),
+        ("mask [*b i]", mask, votes.shape[:-2]),
+        ("couplings [*b i j]", couplings, votes.shape[:-1]),
+    )
+    for word, tensor, shape in beside:
+        if tensor is not None and tensor.shape != shape:
+            remedy = f"Match the votes {shape_text(votes.shape)}."
+            raise complaint(owner, f"{word} = {shape_text(shape)}", shape_text(tensor.shape), remedy)
+    if mask is not None and mask.dtype != torch.bool:
+        raise complaint(owner, "a boolean mask", mask.dtype, "Pass mask.bool(), True where a child is real.")
