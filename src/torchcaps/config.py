@@ -87,6 +87,8 @@ class TrainConfig:
     """auto, cpu, cuda or mps."""
     precision: Literal["float32", "float16", "bfloat16"] = "float32"
     """Mixed precision for devices that gain from it."""
+    compile: bool = False
+    """Compile the network with torch.compile: for GPUs; on a CPU it costs more than it saves."""
     tensorboard: bool = False
     """Write TensorBoard logs too (needs the package tensorboard)."""
 

@@ -320,3 +320,14 @@ def test_bfloat16_is_refused_where_the_processor_cannot(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="expected a processor that computes in bfloat16"):
         train(replace(QUICK, precision="bfloat16", device="cpu", out=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch's own, from its compiler
+def test_a_compiled_run_learns_and_is_an_ordinary_run(tmp_path):
+    run = train(replace(QUICK, compile=True, out=tmp_path / "run"))
+    plain = train(replace(QUICK, out=tmp_path / "plain"))
+    assert weights_of(run).keys() == weights_of(plain).keys()
+    ours, theirs = (float(table_of(each.folder)[-1]["train_loss"]) for each in (run, plain))
+    assert ours == pytest.approx(theirs, rel=0.05)
+    evaluate(run.load_model(), run.load_parts().test)

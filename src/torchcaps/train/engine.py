@@ -79,6 +79,8 @@ def _fit(run: Run, parts: Splits) -> Run:
     _keep_memory()
     if config.preset != "paper" and isinstance(model, CapsuleModel):
         calibrate(model, parts.train.batch(torch.arange(min(64, len(parts.train)))).images)
+    if config.compile:
+        model.compile()
     order = EpochOrder(len(parts.train), config.seed)
     batches = loader(parts.train, filled(config.batch_size), order)
     trainee = Trainee(model, config, steps=len(batches) * filled(config.epochs))
