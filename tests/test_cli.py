@@ -33,7 +33,14 @@ def trained(tmp_path_factory, pictures):
 
 
 def test_help_answers_without_torch():
-    for words in ([], ["train", "--help"], ["evaluate", "--help"], ["predict", "--help"], ["list", "--help"]):
+    for words in (
+        [],
+        ["train", "--help"],
+        ["evaluate", "--help"],
+        ["predict", "--help"],
+        ["list", "--help"],
+        ["bench", "--help"],
+    ):
         code = f"""
 import sys
 from torchcaps.cli import main

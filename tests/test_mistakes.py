@@ -194,6 +194,10 @@ def test_wrong_checksum(capsys, tmp_path):
         (["train", "digits", "--model", "capsnet"], "images of at least 17 pixels"),
         (["train", "digits", "--option", "wings=2"], "got wings"),
         (["train", "digits", "--device", "cuda"], "expected a device cuda, got none"),
+        (["train", "digits", "--device", "tpu"], "expected device to be one of 'auto'"),
+        (["evaluate", "nowhere", "--device", "cuda"], "evaluate: expected a device cuda, got none"),
+        (["predict", "nowhere", "x.png", "--device", "cuda"], "predict: expected a device cuda, got none"),
+        (["train", "digits", "--colour", "True"], "--colour: expected a folder of pictures, got digits"),
         (["train", "--resume", "nowhere"], "expected a run folder, got no such folder"),
         (["train", "digits", "--resume", "nowhere"], "expected no other options"),
         (["train", "--config", "nowhere.json"], "expected a JSON file of options"),
@@ -225,7 +229,7 @@ def test_wrong_checksum(capsys, tmp_path):
             "expected a capsule model, got cnn-small",
         ),
         (["train", "digits", "--iterations", "2"], "got iterations"),
-        (["dance"], "expected train, evaluate, predict, list, got 'dance'"),
+        (["dance"], "expected train, evaluate, predict, list, bench, got 'dance'"),
     ],
 )
 def test_unknown_names_and_misfits(capsys, tmp_path, monkeypatch, words, expected):

@@ -13,6 +13,7 @@ SOURCE = ROOT / "src" / "torchcaps"
 # A module may import from its own rank and the ranks before it.
 RANKS = [
     ["errors"],
+    ["device"],
     ["types"],
     ["data", "fields"],
     ["config"],

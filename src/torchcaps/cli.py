@@ -147,10 +147,12 @@ def _evaluate(words: list[str]) -> None:
 
     examples = "  torchcaps evaluate runs/mine\n  torchcaps evaluate runs/translated --data affnist"
     options = _parse(Evaluate, words, "evaluate", examples)
+    from torchcaps.device import choose_device
     from torchcaps.errors import complaint
     from torchcaps.evaluate import evaluate
     from torchcaps.runs import Run, parts_for
 
+    device = choose_device("evaluate", options.device)
     run = Run.open(options.run)
     parts = parts_for(run, options.data, options.data_dir)
     wanted: dict[str, Any] = {options.part: getattr(parts, options.part)}
@@ -159,7 +161,7 @@ def _evaluate(words: list[str]) -> None:
     empty = [name for name, data in wanted.items() if not len(data)]
     if empty:
         raise complaint("evaluate", f"images in the {empty[0]} part", "none", "Choose another --part or --data.")
-    model = run.load_model()
+    model = run.load_model().to(device)
     results = {name: evaluate(model, data) for name, data in wanted.items()}
     source = options.data or run.config.data
     summary = {"data": source, **{name: _summary(result) for name, result in results.items()}}
@@ -213,13 +215,15 @@ def _predict(words: list[str]) -> None:
         "predict",
         "  torchcaps predict runs/mine new.png more/\n  torchcaps predict runs/mine new.png --json",
     )
+    from torchcaps.device import choose_device
     from torchcaps.errors import complaint
     from torchcaps.predict import predict
     from torchcaps.runs import Run
 
     if not options.files:
         raise complaint("predict", "picture files or folders behind the run", "none", "Name at least one.")
-    answers = predict(Run.open(options.run), options.files)
+    device = choose_device("predict", options.device)
+    answers = predict(Run.open(options.run), options.files, device=device)
     if options.json:
         print(json.dumps([vars(answer) for answer in answers], indent=2))
         return

@@ -128,6 +128,8 @@ class Evaluate:
     """The part of the data."""
     data_dir: Folder = None
     """Where data sets by name are kept."""
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """auto, cpu, cuda or mps."""
     json: bool = False
     """Print JSON instead of tables."""
     pictures: bool = True
@@ -142,6 +144,8 @@ class Predict:
     """The run folder."""
     files: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE...")]
     """Picture files, and folders of them."""
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """auto, cpu, cuda or mps."""
     json: bool = False
     """Print JSON instead of a table."""
 

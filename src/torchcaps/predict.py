@@ -39,9 +39,11 @@ def collect(files: Sequence[Path]) -> list[Path]:
     return found
 
 
-def predict(run: Run, files: Sequence[Path], *, batch_size: int = 64) -> list[Prediction]:
+def predict(
+    run: Run, files: Sequence[Path], *, batch_size: int = 64, device: torch.device | str = "cpu"
+) -> list[Prediction]:
     """An answer for each picture; those that cannot be read are left out, counted and named in a warning."""
-    model = run.load_model()
+    model = run.load_model().to(device)
     channels, height, width = run.facts.image_shape
     if channels not in (1, 3):
         remedy = "Predict from an array with run.load_model()."
@@ -58,7 +60,7 @@ def predict(run: Run, files: Sequence[Path], *, batch_size: int = 64) -> list[Pr
                 bad.append(f"{path} ({error})")
         if named:
             images = torch.from_numpy(np.stack([picture for _, picture in named])).movedim(-1, 1).float() / 255
-            answers += _answers(run, model, images, [str(path) for path, _ in named])
+            answers += _answers(run, model, images.to(device), [str(path) for path, _ in named])
     if bad and not answers:
         raise complaint("predict", "readable pictures", bad[0], "Check the files.")
     if bad:

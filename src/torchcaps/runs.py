@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 import zlib
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -215,6 +216,8 @@ def parts_for(run: Run, source: str | None = None, data_dir: Path | None = None)
     if source not in DATASETS and size is None and height == width:
         size = height
     data = open_data(source, folder=config.data_dir, size=size, colour={1: False, 3: True}.get(channels))
+    if source.endswith("-5k") and config.data in ("mnist", "multimnist", "translated", "affnist"):
+        warnings.warn(f"the digits of {source} are among those that {config.data} trains on: no test", stacklevel=2)
     if isinstance(data, ImageSet):
         if config.data not in DATASETS and set(run.split_names()["train"]) <= set(data.names):
             return run.load_parts(data)

@@ -18,7 +18,7 @@ from torchcaps.config import TrainConfig
 from torchcaps.data import PairSet, Splits, load_dataset
 from torchcaps.errors import InputError
 from torchcaps.evaluate import evaluate
-from torchcaps.runs import Run
+from torchcaps.runs import Run, parts_for
 from torchcaps.train import class_loss, learning_rate_factor, resume, train
 from torchcaps.train.progress import Progress
 from torchcaps.types import Capsules
@@ -320,6 +320,14 @@ def test_bfloat16_is_refused_where_the_processor_cannot(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="expected a processor that computes in bfloat16"):
         train(replace(QUICK, precision="bfloat16", device="cpu", out=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+def test_digits_that_a_run_was_trained_on_are_no_test(tmp_path):
+    """mnist-5k is a piece of MNIST's training part."""
+    run = train(replace(QUICK, data="mnist-5k", limit=50, epochs=1, out=tmp_path / "run"))
+    as_if = replace(run, config=replace(run.config, data="mnist"))
+    with pytest.warns(UserWarning, match="the digits of mnist-5k are among those that mnist trains on"):
+        parts_for(as_if, "mnist-5k")
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from torchcaps.config import TrainConfig, check_given, complete, filled
 from torchcaps.data import AUGMENTATIONS, DATASETS, Batch, Splits, make_parts
+from torchcaps.device import choose_device
 from torchcaps.errors import check_choice, complaint
 from torchcaps.evaluate import evaluate
 from torchcaps.models import CapsuleModel, calibrate
@@ -57,11 +58,9 @@ def _check_first(config: TrainConfig) -> None:
         check_choice("train", "augment", config.augment, list(AUGMENTATIONS))
     if config.out is not None and (config.out / "config.json").exists():
         refuse_folder(config.out)
-    check_choice("train", "device", config.device, ["auto", "cpu", "cuda", "mps"])
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not there.get(config.device, True):
-        raise complaint("train", f"a device {config.device}", "none on this machine", "Drop --device.")
-    on_cpu = config.device == "cpu" or (config.device == "auto" and not any(there.values()))
+    on_cpu = choose_device("train", config.device).type == "cpu"
+    if config.colour is not None and not Path(config.data).expanduser().is_dir():
+        raise complaint("--colour", "a folder of pictures", config.data, "Drop --colour: its images are as they are.")
     if config.precision == "float16" and on_cpu:
         raise complaint("train", "a GPU for float16", "a CPU", "Leave --precision out: float32 is right for a CPU.")
     if config.precision == "bfloat16" and on_cpu:
