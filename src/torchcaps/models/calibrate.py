@@ -51,14 +51,18 @@ def _learned_costs(layer: RoutedLayer) -> EM | None:
     return layer.routing if isinstance(layer.routing, EM) and layer.routing.variant > 1 else None
 
 
-def _spread(layer: RoutedLayer, children: Capsules, floor: float) -> tuple[Tensor, float]:
+def _spread(layer: RoutedLayer, children: Capsules, floor: float, examples: int = 4) -> tuple[Tensor, float]:
     """Each parent type's mean logarithm of the standard deviation of its votes, [j], and the mean mass of a parent."""
-    gathered = layer.gather(children)
-    votes, activations = layer.vote(gathered), gathered.activations
-    routed = layer.routing(votes, activations, mask=gathered.mask, over_parents=gathered.over_parents)
-    weights = routed.couplings * activations.unsqueeze(-1)
-    masses = weights.sum(-2) + 1e-7
-    variances = spread(weights, votes, routed.poses) / masses.unsqueeze(-1) + floor
-    per_parent = (variances.log() / 2).mean(-1)  # [*b j]
-    share = masses.flatten(0, -2)
-    return (per_parent.flatten(0, -2) * share).sum(0) / share.sum(0), float(masses.mean())
+    logs, shares = [], []
+    for start in range(0, len(children.poses), examples):  # the votes of all would be large
+        few = Capsules(*(part if part is None else part[start : start + examples] for part in children))  # type: ignore[arg-type]
+        gathered = layer.gather(few)
+        votes, activations = layer.vote(gathered), gathered.activations
+        routed = layer.routing(votes, activations, mask=gathered.mask, over_parents=gathered.over_parents)
+        weights = routed.couplings * activations.unsqueeze(-1)
+        masses = weights.sum(-2) + 1e-7
+        variances = spread(weights, votes, routed.poses) / masses.unsqueeze(-1) + floor
+        logs.append((variances.log() / 2).mean(-1).flatten(0, -2))  # [n j]
+        shares.append(masses.flatten(0, -2))
+    per_parent, share = torch.cat(logs), torch.cat(shares)
+    return (per_parent * share).sum(0) / share.sum(0), float(share.mean())
