@@ -41,6 +41,16 @@ def test_float32_routing_agrees_with_float64_far_from_the_origin(name, options, 
 
 
 @torch.no_grad()
+def test_padding_does_not_spoil_the_precision():
+    votes, activations = far_votes(1000)
+    mask = torch.arange(300).expand(4, 300) < 30
+    for name in ("gaussian", "kmeans"):
+        mine = tc.make_routing(name)(votes, activations, mask=mask).couplings
+        exact = tc.make_routing(name).double()(votes.double(), activations.double(), mask=mask).couplings
+        assert relative(mine, exact) < 1e-4
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("name", ["gaussian", "em"])
 def test_float32_variances_agree_with_float64_far_from_the_origin(name):
     """Seen through the loop: the variances that the last M-step makes."""

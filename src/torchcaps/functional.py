@@ -85,21 +85,26 @@ def squash_potential(lengths: Float[Tensor, "*b"], kind: str = "quadratic") -> F
     return SQUASHES[kind].potential(lengths)
 
 
+def _beside(votes: Tensor, centres: Tensor) -> Tensor:
+    """One vector for each parent of these votes, also where it is the same for all examples."""
+    return centres.expand(*votes.shape[:-3], *votes.shape[-2:])
+
+
 def combine(weights: Couplings, votes: Votes) -> Float[Tensor, "*b j d"]:
     """The weighted sum of the votes for each parent: s_j = Sum_i w_ij u_j|i."""
-    ledger = ledger_of(votes)
+    weights, ledger = weights.expand(votes.shape[:-1]), ledger_of(votes)
     return sums(weights, votes) if ledger is None else Combine.apply(weights, votes, ledger)
 
 
 def agree(votes: Votes, centres: Float[Tensor, "*b j d"]) -> Couplings:
     """The agreement of each vote with its parent: the inner product <u_j|i, v_j>."""
-    ledger = ledger_of(votes)
+    centres, ledger = _beside(votes, centres), ledger_of(votes)
     return inner(votes, centres) if ledger is None else Agree.apply(votes, centres, ledger)
 
 
 def spread(weights: Couplings, votes: Votes, means: Float[Tensor, "*b j d"]) -> Float[Tensor, "*b j d"]:
     """The weighted sum of the votes' squared distances from a mean, for each dimension: Sum_i w_ij (u_j|i - m_j)^2."""
-    ledger = ledger_of(votes)
+    weights, ledger = weights.expand(votes.shape[:-1]), ledger_of(votes)
     if ledger is None:
         return sums(weights, (votes - means.unsqueeze(-3)).square())
     return Spread.apply(weights, votes, means, ledger)
@@ -109,7 +114,7 @@ def distances(
     votes: Votes, means: Float[Tensor, "*b j d"], precisions: Float[Tensor, "*b j d"] | None = None
 ) -> Couplings:
     """The squared distance of each vote from a mean, each dimension times its precision: Sum_d p_j (u_j|i - m_j)^2."""
-    precisions = torch.ones_like(means) if precisions is None else precisions
+    precisions = _beside(votes, torch.ones_like(means) if precisions is None else precisions)
     ledger = ledger_of(votes)
     if ledger is None:
         return inner((votes - means.unsqueeze(-3)).square(), precisions)

@@ -7,17 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchcaps.precision import autocasting
-from torchcaps.scratch import scratch
+from torchcaps.precision import autocasting, without_autocast
+from torchcaps.scratch import current_room, scratch
 
 Shape = tuple[int, ...]
 
 
 def laid_out_product(left: Tensor, right: Tensor, shape: Shape, order: Shape) -> Tensor:
     """left @ right for each of a batch of matrices, viewed as `shape`, copied so that its axes come in this order."""
-    if torch.compiler.is_compiling() or autocasting(left.device.type):
+    if torch.compiler.is_compiling() or current_room() is None or autocasting(left.device.type):
         return torch.bmm(left, right).view(shape).permute(order).contiguous()
-    product: Tensor = _LaidOutProduct.apply(left, right, shape, order)
+    # Votes made again for the backward pass are nobody else's; at first, a hook may want to keep them.
+    again = torch.is_grad_enabled() and (left.requires_grad or right.requires_grad)
+    product: Tensor = _LaidOutProduct.apply(left, right, shape, order, again)
     return product
 
 
@@ -25,20 +27,19 @@ class _LaidOutProduct(torch.autograd.Function):
     """Written out so that the products, as large as the votes, need no room of their own."""
 
     @staticmethod
-    def forward(ctx: Any, left: Tensor, right: Tensor, shape: Shape, order: Shape) -> Tensor:
+    def forward(ctx: Any, left: Tensor, right: Tensor, shape: Shape, order: Shape, again: bool) -> Tensor:
         ctx.shape, ctx.order = shape, order
         ctx.save_for_backward(left, right)
         products = scratch((*left.shape[:2], right.shape[2]), left)
         torch.bmm(left.detach(), right.detach(), out=products)
-        sizes = products.view(shape).permute(order).shape
-        # Votes made again for the backward pass are nobody else's; at first, a hook may want to keep them.
-        again = any(ctx.needs_input_grad[:2])
+        sizes = [shape[axis] for axis in order]
         result = scratch(sizes, left) if again else torch.empty(sizes, dtype=left.dtype, device=left.device)
         _copy(products.view(shape).permute(order), result)
         return result
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+    @without_autocast
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         left, right = ctx.saved_tensors
         shape = (*left.shape[:2], right.shape[2])
         if torch.is_grad_enabled():  # somebody wants gradients of gradients
@@ -49,12 +50,19 @@ class _LaidOutProduct(torch.autograd.Function):
             _copy(gradient, products.view(ctx.shape).permute(ctx.order))
         for_left = torch.bmm(products, right.mT) if ctx.needs_input_grad[0] else None
         for_right = torch.bmm(left.mT, products) if ctx.needs_input_grad[1] else None
-        return for_left, for_right, None, None
+        return for_left, for_right, None, None, None
 
 
 def _copy(source: Tensor, target: Tensor) -> None:
     """Copy what lies in memory in another order. Rows of 16 bytes are moved whole, several times as fast."""
-    rows = source.shape[-1] * source.element_size() == 16 and source.stride(-1) == target.stride(-1) == 1
-    if rows and all(step * source.element_size() % 16 == 0 for step in source.stride()[:-1]):
+    if _in_rows(source) and _in_rows(target):
         source, target = source.view(torch.complex128), target.view(torch.complex128)
     target.copy_(source)
+
+
+def _in_rows(values: Tensor) -> bool:
+    """Is the last axis 16 bytes long, and in one piece wherever it stands?"""
+    size = values.element_size()
+    places = [values.storage_offset(), *values.stride()[:-1]]
+    whole = values.shape[-1] * size == 16 and values.stride(-1) == 1 and all(place * size % 16 == 0 for place in places)
+    return whole and values.device.type in ("cpu", "cuda")

@@ -11,29 +11,30 @@ plain tensor, whose other uses add their gradients in the usual way.
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from torchcaps.precision import without_autocast
 from torchcaps.scratch import scratch
 
 
 def matrices(votes: Tensor) -> Tensor:
     """Votes [*b i j d] as one matrix for each parent, [(b j) i d]; no copy if that is how they lie in memory."""
-    return votes.transpose(-3, -2).reshape(-1, votes.shape[-3], votes.shape[-1])
+    return votes.transpose(-3, -2).flatten(0, -3)
 
 
 def sums(weights: Tensor, votes: Tensor) -> Tensor:
     """Sum_i x_ij u_j|i, [*b j d]."""
-    rows = weights.mT.reshape(-1, 1, weights.shape[-2])
+    rows = weights.mT.flatten(0, -2).unsqueeze(-2)
     return torch.bmm(rows, matrices(votes)).view(*weights.shape[:-2], weights.shape[-1], votes.shape[-1])
 
 
 def inner(votes: Tensor, centres: Tensor) -> Tensor:
     """<u_j|i, y_j>, [*b i j]; parents lie outside of children in memory, as `sums` wants them."""
-    rows = centres.reshape(-1, 1, centres.shape[-1])
+    rows = centres.flatten(0, -2).unsqueeze(-2)
     # A row times a matrix: several times faster than the matrix times a column.
     return torch.bmm(rows, matrices(votes).mT).view(*centres.shape[:-1], votes.shape[-3]).mT
 
@@ -46,19 +47,21 @@ class _Entry(NamedTuple):
 
 
 class Ledger:
-    """What the gradient of these votes is made of."""
+    """What the gradient of votes is made of. It holds no votes itself: autograd keeps and frees them."""
 
-    def __init__(self, votes: Tensor) -> None:
-        self.votes = votes.detach()
+    def __init__(self) -> None:
         self._entries: list[_Entry] = []
         self._task = -1
-        self._squares: tuple[Tensor, Tensor] | None = None
+        self._squares: tuple[weakref.ref[Tensor], int, Tensor] | None = None
 
-    def squares(self, means: Tensor) -> Tensor:
+    def squares(self, votes: Tensor, means: Tensor) -> Tensor:
         """(u_j|i - m_j)^2, [*b i j d]; asked for twice with the same means, made once."""
-        if self._squares is None or self._squares[0] is not means:
-            self._squares = means, _less(self.votes, means.detach()).square_()
-        return self._squares[1]
+        version = 0 if means.is_inference() else means._version
+        if self._squares is not None and self._squares[0]() is means and self._squares[1] == version:
+            return self._squares[2]
+        result = less(votes.detach(), means.detach()).square_()
+        self._squares = weakref.ref(means), version, result  # to hold the means would be a cycle through their graph
+        return result
 
     def add(
         self, pairs: Tensor, *, plain: Tensor | None = None, scaled: Tensor | None = None, means: Tensor | None = None
@@ -69,48 +72,56 @@ class Ledger:
             self._entries.clear()
         self._entries.append(_Entry(pairs, plain, scaled, means))
 
-    def total(self, gradient: Tensor | None) -> Tensor | None:
+    def total(self, votes: Tensor, gradient: Tensor | None) -> Tensor | None:
         """All entries multiplied out, and the gradient that came in the usual way."""
         entries = self._entries if torch._C._current_graph_task_id() == self._task else []
-        if entries:
-            total = self._multiply(entries)
-            gradient = total if gradient is None else gradient + total
         self._entries = []
         self._squares = None
-        return gradient
+        if not entries:
+            return gradient
+        total = _multiply(entries, votes)
+        return total if gradient is None else gradient + total
 
-    def _multiply(self, entries: list[_Entry]) -> Tensor:
-        *leading, children, parents, dim = self.votes.shape
-        pivot = next((entry.means for entry in entries if entry.means is not None), None)
-        columns: dict[int, int] = {}  # the same couplings weigh votes and squares: one column
-        pairs: list[Tensor] = []
-        plain: list[list[Tensor]] = []
-        scaled: list[list[Tensor]] = []
-        for entry in entries:
-            column = columns.setdefault(entry.pairs.data_ptr(), len(pairs))
-            if column == len(pairs):
-                pairs.append(entry.pairs.mT.reshape(-1, children))
-                plain.append([])
-                scaled.append([])
-            if entry.plain is not None:
-                plain[column].append(entry.plain)
-            if entry.scaled is not None:
-                scaled[column].append(entry.scaled)
-                if pivot is not None and entry.means is not None:  # (u - m) = (u - pivot) + (pivot - m)
-                    plain[column].append(entry.scaled * (pivot - entry.means))
-        left = torch.stack(pairs, -2).mT  # [(b j) i n]
 
-        def product(vectors: list[list[Tensor]]) -> Tensor:
-            zero = self.votes.new_zeros(*leading, parents, dim)
-            right = torch.stack([sum(several, zero) for several in vectors], -2)  # [*b j n d]
-            result = scratch((len(left), children, dim), left)
-            torch.bmm(left, right.view(-1, len(vectors), dim), out=result)
-            return result.view(*leading, parents, children, dim).transpose(-3, -2)
+def _multiply(entries: list[_Entry], votes: Tensor) -> Tensor:
+    *leading, children, parents, dim = votes.shape
+    pivot = next((entry.means for entry in entries if entry.means is not None), None)
+    columns: dict[object, int] = {}  # the same couplings weigh votes and squares: one column
+    pairs: list[Tensor] = []
+    plain: list[list[Tensor]] = []
+    scaled: list[list[Tensor]] = []
+    for entry in entries:
+        column = columns.setdefault((entry.pairs.data_ptr(), entry.pairs.stride()), len(pairs))
+        if column == len(pairs):
+            pairs.append(entry.pairs.mT.flatten(0, -2))
+            plain.append([])
+            scaled.append([])
+        if entry.plain is not None:
+            plain[column].append(entry.plain)
+        if entry.scaled is not None:
+            scaled[column].append(entry.scaled)
+            if pivot is not None and entry.means is not None:  # (u - m) = (u - pivot) + (pivot - m)
+                plain[column].append(entry.scaled * (pivot - entry.means))
+    left = torch.stack(pairs, -2).mT  # [(b j) i n]
 
-        result = product(plain)
-        if pivot is not None:
-            result.addcmul_(product(scaled), _less(self.votes, pivot))
-        return result
+    def product(vectors: list[list[Tensor]]) -> Tensor:
+        zero = votes.new_zeros(*leading, parents, dim)
+        right = torch.stack([sum(several, zero) for several in vectors], -2)  # [*b j n d]
+        result = scratch((len(left), children, dim), left)
+        torch.bmm(left, right.flatten(0, -3), out=result)
+        return result.view(*leading, parents, children, dim).transpose(-3, -2)
+
+    result = product(plain)
+    if pivot is not None:
+        result.addcmul_(product(scaled), less(votes, pivot))
+    return result
+
+
+def less(votes: Tensor, means: Tensor) -> Tensor:
+    """u_j|i - m_j in scratch room, [*b i j d]."""
+    *leading, children, parents, dim = votes.shape
+    result = scratch((*leading, parents, children, dim), votes)
+    return torch.sub(votes.transpose(-3, -2), means.unsqueeze(-2), out=result).transpose(-3, -2)
 
 
 def ledger_of(votes: Tensor) -> Ledger | None:
@@ -120,36 +131,41 @@ def ledger_of(votes: Tensor) -> Ledger | None:
 
 def with_ledger(votes: Tensor) -> Tensor:
     """The same votes [*b i j d], with a ledger for their gradient."""
-    ledger = Ledger(votes)
+    ledger = Ledger()
     needed = votes.requires_grad and torch.is_grad_enabled()
     marked: Any = _Collect.apply(votes, ledger) if needed else votes.detach()
     marked.ledger = ledger
     return marked
 
 
-def centred(votes: Tensor) -> tuple[Tensor, Tensor]:
-    """The votes less their mean over the children, and that mean [*b j d], which counts as a constant."""
+def centred(votes: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The votes less their mean over the (real) children, and that mean [*b j d], which counts as a constant."""
     given = votes.detach()
-    pivot = sums(torch.full_like(given[..., 0], 1 / given.shape[-3]), given)
+    even = torch.ones_like(given[..., 0]) if mask is None else mask.unsqueeze(-1).expand(given.shape[:-1]).to(given)
+    pivot = sums(even, given) / even.sum(-2).clamp(min=1).unsqueeze(-1)
     if ledger_of(votes) is None:
         return votes - pivot.unsqueeze(-3), pivot
     return with_ledger(_Shift.apply(votes, pivot)), pivot
 
 
+def refuse_second_derivatives() -> None:
+    """Called in backward passes that autograd cannot look into."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "torchcaps: gradients of gradients (create_graph=True) need votes that are kept. Make the layer with "
+            "tile_bytes=0, or set TORCHCAPS_TILE_BYTES=0."
+        )
+
+
 class _Shift(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, votes: Tensor, pivot: Tensor) -> Tensor:
-        return _less(votes, pivot)
+        return less(votes, pivot)
 
     @staticmethod
+    @without_autocast
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return gradient, None
-
-
-def _less(votes: Tensor, means: Tensor) -> Tensor:
-    *leading, children, parents, dim = votes.shape
-    result = scratch((*leading, parents, children, dim), votes)
-    return torch.sub(votes.transpose(-3, -2), means.unsqueeze(-2), out=result).transpose(-3, -2)
 
 
 class _Collect(torch.autograd.Function):
@@ -159,12 +175,14 @@ class _Collect(torch.autograd.Function):
     def forward(ctx: Any, votes: Tensor, ledger: Ledger) -> Tensor:
         ctx.ledger = ledger
         ctx.set_materialize_grads(False)
+        ctx.save_for_backward(votes)
         return votes.view_as(votes)
 
     @staticmethod
-    @once_differentiable
+    @without_autocast
     def backward(ctx: Any, gradient: Tensor | None) -> tuple[Tensor | None, None]:
-        return ctx.ledger.total(gradient), None
+        refuse_second_derivatives()
+        return ctx.ledger.total(*ctx.saved_tensors, gradient), None
 
 
 class Combine(torch.autograd.Function):
@@ -173,16 +191,17 @@ class Combine(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weights: Tensor, votes: Tensor, ledger: Ledger) -> Tensor:
         ctx.ledger = ledger
-        ctx.save_for_backward(weights)
-        return sums(weights, ledger.votes)
+        ctx.save_for_backward(weights, votes)
+        return sums(weights, votes)
 
     @staticmethod
-    @once_differentiable
+    @without_autocast
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, None]:
-        (weights,) = ctx.saved_tensors
+        refuse_second_derivatives()
+        weights, votes = ctx.saved_tensors
         if ctx.needs_input_grad[1]:
             ctx.ledger.add(weights, plain=gradient)
-        return inner(ctx.ledger.votes, gradient) if ctx.needs_input_grad[0] else None, None, None
+        return inner(votes, gradient) if ctx.needs_input_grad[0] else None, None, None
 
 
 class Agree(torch.autograd.Function):
@@ -191,16 +210,17 @@ class Agree(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, votes: Tensor, centres: Tensor, ledger: Ledger) -> Tensor:
         ctx.ledger = ledger
-        ctx.save_for_backward(centres)
-        return inner(ledger.votes, centres)
+        ctx.save_for_backward(votes, centres)
+        return inner(votes, centres)
 
     @staticmethod
-    @once_differentiable
+    @without_autocast
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor | None, None]:
-        (centres,) = ctx.saved_tensors
+        refuse_second_derivatives()
+        votes, centres = ctx.saved_tensors
         if ctx.needs_input_grad[0]:
             ctx.ledger.add(gradient, plain=centres)
-        return None, sums(gradient, ctx.ledger.votes) if ctx.needs_input_grad[1] else None, None
+        return None, sums(gradient, votes) if ctx.needs_input_grad[1] else None, None
 
 
 class Spread(torch.autograd.Function):
@@ -208,20 +228,21 @@ class Spread(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, votes: Tensor, means: Tensor, ledger: Ledger) -> Tensor:
-        squares = ledger.squares(means)
+        squares = ledger.squares(votes, means)
         ctx.ledger = ledger
-        ctx.save_for_backward(weights, means, squares)
+        ctx.save_for_backward(weights, votes, means, squares)
         return sums(weights, squares)
 
     @staticmethod
-    @once_differentiable
+    @without_autocast
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
-        weights, means, squares = ctx.saved_tensors
+        refuse_second_derivatives()
+        weights, votes, means, squares = ctx.saved_tensors
         double = 2 * gradient
         if ctx.needs_input_grad[1]:
             ctx.ledger.add(weights, scaled=double, means=means)
         for_weights = inner(squares, gradient) if ctx.needs_input_grad[0] else None
-        for_means = -double * _residual(weights, ctx.ledger.votes, means) if ctx.needs_input_grad[2] else None
+        for_means = -double * _residual(weights, votes, means) if ctx.needs_input_grad[2] else None
         return for_weights, None, for_means, None
 
 
@@ -230,19 +251,20 @@ class Distances(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, votes: Tensor, means: Tensor, precisions: Tensor, ledger: Ledger) -> Tensor:
-        squares = ledger.squares(means)
+        squares = ledger.squares(votes, means)
         ctx.ledger = ledger
-        ctx.save_for_backward(means, precisions, squares)
+        ctx.save_for_backward(votes, means, precisions, squares)
         return inner(squares, precisions)
 
     @staticmethod
-    @once_differentiable
+    @without_autocast
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor | None, Tensor | None, None]:
-        means, precisions, squares = ctx.saved_tensors
+        refuse_second_derivatives()
+        votes, means, precisions, squares = ctx.saved_tensors
         double = 2 * precisions
         if ctx.needs_input_grad[0]:
             ctx.ledger.add(gradient, scaled=double, means=means)
-        for_means = -double * _residual(gradient, ctx.ledger.votes, means) if ctx.needs_input_grad[1] else None
+        for_means = -double * _residual(gradient, votes, means) if ctx.needs_input_grad[1] else None
         return None, for_means, sums(gradient, squares) if ctx.needs_input_grad[2] else None, None
 
 

@@ -6,6 +6,7 @@ longer than to compute them, so tiles after the first take the room of those bef
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,14 +23,11 @@ class Room:
         self._taken = 0
 
     def take(self, shape: Sequence[int], like: Tensor) -> Tensor:
-        count = like.element_size()
-        for size in shape:
-            count *= size
+        count = math.prod(shape) * like.element_size()
         if self._taken == len(self._buffers):
-            self._buffers.append(torch.empty(0, dtype=torch.uint8))
-        if self._buffers[self._taken].numel() < count:
-            with torch.inference_mode(False):  # else it could not be written to in training
-                self._buffers[self._taken] = torch.empty(count, dtype=torch.uint8)
+            self._buffers.append(torch.empty(count, dtype=torch.uint8))
+        elif self._buffers[self._taken].numel() < count:
+            self._buffers[self._taken] = torch.empty(count, dtype=torch.uint8)
         buffer = self._buffers[self._taken]
         self._taken += 1
         return buffer[:count].view(like.dtype).view(*shape)
@@ -37,20 +35,31 @@ class Room:
     @contextmanager
     def tile(self) -> Iterator[None]:
         """Whatever is taken inside is free for the next tile."""
-        before = getattr(_current, "room", None)
+        before = current_room()
         _current.room, self._taken = self, 0
         try:
             yield
         finally:
             _current.room = before
 
+    def kept(self, result: Tensor) -> Tensor:
+        """A result that the next tile will not overwrite: a copy, if it lies in this room."""
+        place = result.untyped_storage().data_ptr()
+        return result.clone() if any(place == buffer.data_ptr() for buffer in self._buffers) else result
+
 
 _current = threading.local()
 
 
+def current_room() -> Room | None:
+    """The room of the tile that is being worked on, if any."""
+    room: Room | None = getattr(_current, "room", None)
+    return room
+
+
 def scratch(shape: Sequence[int], like: Tensor) -> Tensor:
     """An uninitialised tensor of this shape that nobody needs after the tile; dtype and device are those of `like`."""
-    room: Room | None = getattr(_current, "room", None)
+    room = current_room()
     if room is None or like.device.type != "cpu":
         return torch.empty(*shape, dtype=like.dtype, device=like.device)
     return room.take(shape, like)

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from torchcaps.errors import complaint
-from torchcaps.precision import autocast_as_now
+from torchcaps.ledger import refuse_second_derivatives
+from torchcaps.precision import autocast_as_now, without_autocast
 from torchcaps.scratch import Room
 
 TILE_BYTES = 8 * 2**20
@@ -45,7 +45,8 @@ def tiled(work: Work, batch: list[Tensor | None], weights: list[Tensor], size: i
     """
     rows = next(len(part) for part in batch if part is not None)
     if rows <= size:
-        return work(batch, weights)
+        with Room().tile():
+            return work(batch, weights)
     tensors = [*(part for part in batch if part is not None), *weights]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         results: tuple[Tensor, ...] = _Tiled.apply(work, len(batch), size, *batch, *weights)
@@ -57,7 +58,7 @@ def _run(work: Work, batch: list[Tensor | None], weights: list[Tensor], size: in
     room, results = Room(), []
     for part in _split(batch, size):
         with room.tile():
-            results.append(work(part, weights))
+            results.append([room.kept(result) for result in work(part, weights)])
     return tuple(torch.cat(parts) for parts in zip(*results, strict=True))
 
 
@@ -71,50 +72,79 @@ class _Tiled(torch.autograd.Function):
     def forward(ctx: Any, work: Work, parts: int, size: int, *tensors: Tensor | None) -> tuple[Tensor, ...]:
         ctx.work, ctx.parts, ctx.size = work, parts, size
         ctx.save_for_backward(*tensors)
-        device = next(tensor.device.type for tensor in tensors if tensor is not None)
-        ctx.autocast = autocast_as_now(device)
+        device = next(tensor.device for tensor in tensors if tensor is not None)
+        ctx.autocast = autocast_as_now(device.type)
+        ctx.devices = [device] if device.type == "cuda" else []
+        ctx.random = [torch.get_rng_state(), *(torch.cuda.get_rng_state(each) for each in ctx.devices)]
         ctx.set_materialize_grads(False)
-        return _run(work, list(tensors[:parts]), [w for w in tensors[parts:] if w is not None], size)
+        return _run(work, list(tensors[:parts]), list(tensors[parts:]), size)  # type: ignore[arg-type]
 
     @staticmethod
-    @once_differentiable
+    @without_autocast
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives()
         if all(gradient is None for gradient in gradients):
             return (None,) * (3 + len(ctx.saved_tensors))
-        tensors = ctx.saved_tensors
-        needs = ctx.needs_input_grad[3:]
-        batch, weights = list(tensors[: ctx.parts]), list(tensors[ctx.parts :])
-        leaves = [w.detach().requires_grad_(need) for w, need in zip(weights, needs[ctx.parts :], strict=True)]
-        wanted = [leaf for leaf in leaves if leaf.requires_grad]
-        for_weights = [torch.zeros_like(leaf) for leaf in wanted]
-        for_batch: list[list[Tensor]] = [[] for _ in batch]
-        room = Room()
-        for part, given in zip(_split(batch, ctx.size), _split(list(gradients), ctx.size), strict=True):
-            rows = [
-                None if p is None else p.detach().requires_grad_(need)
-                for p, need in zip(part, needs[: ctx.parts], strict=True)
-            ]
-            entering = [row for row in rows if row is not None and row.requires_grad]
-            with room.tile():
-                with torch.enable_grad(), ctx.autocast():
-                    results = ctx.work(rows, leaves)
-                answered = [(r, g) for r, g in zip(results, given, strict=True) if g is not None and r.requires_grad]
-                found = torch.autograd.grad(
-                    [r for r, _ in answered], [*entering, *wanted], [g for _, g in answered], allow_unused=True
-                )
-            for total, gradient in zip(for_weights, found[len(entering) :], strict=True):
-                if gradient is not None:
-                    total += gradient
-            arrived = iter(found)
-            for place, row in enumerate(rows):
-                if row is not None and row.requires_grad:
-                    gradient = next(arrived)
-                    for_batch[place].append(torch.zeros_like(row) if gradient is None else gradient)
-        weights_back = iter(for_weights)
-        return (
-            None,
-            None,
-            None,
-            *(torch.cat(pieces) if pieces else None for pieces in for_batch),
-            *(next(weights_back) if leaf.requires_grad else None for leaf in leaves),
-        )
+        with torch.random.fork_rng(ctx.devices):  # whatever a tile draws at random, it draws again
+            torch.set_rng_state(ctx.random[0])
+            for device, state in zip(ctx.devices, ctx.random[1:], strict=True):
+                torch.cuda.set_rng_state(state, device)
+            return None, None, None, *_gradients_of_tiles(ctx, list(gradients))
+
+
+def _gradients_of_tiles(ctx: Any, gradients: list[Tensor | None]) -> list[Tensor | None]:
+    """The gradients of all batch tensors and weights, from every tile made again."""
+    tensors, needs = list(ctx.saved_tensors), ctx.needs_input_grad[3:]
+    weights = zip(tensors[ctx.parts :], needs[ctx.parts :], strict=True)
+    leaves = [weight.detach().requires_grad_(need) for weight, need in weights]
+    for_weights: list[Tensor | None] = [None] * len(leaves)
+    for_batch: list[list[Tensor]] = [[] for _ in range(ctx.parts)]
+    room = Room()
+    tiles = zip(_split(tensors[: ctx.parts], ctx.size), _split(gradients, ctx.size), strict=True)
+    for number, (part, given) in enumerate(tiles):
+        rows = [
+            None if tensor is None else tensor.detach().requires_grad_(need)
+            for tensor, need in zip(part, needs, strict=False)
+        ]
+        inputs = [*rows, *leaves]
+        wanted = [index for index, tensor in enumerate(inputs) if tensor is not None and tensor.requires_grad]
+        with room.tile():
+            with torch.enable_grad(), ctx.autocast():
+                results = ctx.work(rows, leaves)
+            answered = [(r, g) for r, g in zip(results, given, strict=True) if g is not None and r.requires_grad]
+            if number == 0:
+                _refuse_others([r for r, _ in answered], [inputs[index] for index in wanted])
+            found = torch.autograd.grad(
+                [r for r, _ in answered],
+                [inputs[index] for index in wanted],
+                [g for _, g in answered],
+                allow_unused=True,
+            )
+        for index, gradient in zip(wanted, found, strict=True):
+            if index < ctx.parts:
+                missing = gradient is None
+                for_batch[index].append(torch.zeros_like(inputs[index]) if missing else room.kept(gradient))
+            elif gradient is not None:
+                total = for_weights[index - ctx.parts]
+                for_weights[index - ctx.parts] = gradient.clone() if total is None else total.add_(gradient)
+    return [*(torch.cat(pieces) if pieces else None for pieces in for_batch), *for_weights]
+
+
+def _refuse_others(results: list[Tensor], known: list[Tensor | None]) -> None:
+    """Stop if a tile was made from other tensors that want a gradient: they would silently get none."""
+    ours = {id(tensor) for tensor in known}
+    seen: set[Any] = set()
+    nodes: list[Any] = [result.grad_fn for result in results]
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and id(leaf) not in ours:
+            raise RuntimeError(
+                f"torchcaps: a tile uses a tensor {tuple(leaf.shape)} that requires a gradient and is neither a weight "
+                "of the votes nor a parameter of the routing, so that it would get none. Return it from ready(), make "
+                "it a parameter, or make the layer with tile_bytes=0."
+            )
+        nodes += [following for following, _ in node.next_functions]

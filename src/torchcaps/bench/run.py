@@ -94,7 +94,7 @@ def _memory(name: str) -> dict[str, Any]:
     for side in SIDES:
         found[side] = {batch: peak_memory(_one_step, name, side, batch) for batch in MEMORY[name][side]}
         cells = ", ".join(
-            f"batch {batch}: {'too much' if peak is None else f'{peak / 2**20:,.0f} MB'}"
+            f"batch {batch}: {'-' if peak is None else f'{peak / 2**20:,.0f} MB'}"
             for batch, peak in found[side].items()
         )
         print(f"  peak memory, {side}: {cells}", flush=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from torchcaps.errors import check_choice, check_count, complaint
 from torchcaps.layers.votes import VoteTransform, make_votes
@@ -101,10 +101,11 @@ class RoutedLayer(nn.Module):
 
     def vote(self, gathered: Gathered) -> Tensor:
         """The votes of these children, [*b i j d]."""
-        return self._vote(gathered.poses, self.votes.weights_once())
+        return self._vote(gathered.poses, self.votes(None))
 
     def _vote(self, poses: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
-        return self.votes.vote(poses, weights)
+        votes: Tensor = self.votes(poses, weights)
+        return votes
 
     def forward(self, children: Capsules) -> Capsules:
         """The parents of these children."""
@@ -134,7 +135,8 @@ class RoutedLayer(nn.Module):
         """The first `count` parts of what the routing gives, a tile of the batch at a time."""
         poses, activations, mask, over_parents, _ = gathered
         budget = tile_bytes(self.tile_bytes)
-        if torch.compiler.is_compiling() or not (budget and poses.numel()):
+        compiled = torch.compiler.is_compiling() or self.routing._compiled_call_impl is not None
+        if compiled or not (budget and poses.numel()):
             votes = self.vote(gathered)
             routed = self.routing(votes, activations, mask=mask, couplings=couplings, over_parents=over_parents)
             return tuple(routed[:count])
@@ -145,7 +147,7 @@ class RoutedLayer(nn.Module):
             None if part is None else part.flatten(0, len(leading) - 1)
             for part in (poses, activations, mask, couplings, kept)
         ]
-        weights = self.votes.weights_once()
+        weights = self.votes(None)
         learned = dict(self.routing.named_parameters())
 
         def work(part: list[Tensor | None], given: list[Tensor]) -> tuple[Tensor, ...]:
@@ -158,18 +160,30 @@ class RoutedLayer(nn.Module):
                 votes = votes.masked_fill(~mask[..., None, None], 0)
             if votes.dtype not in HALVES:
                 votes = with_ledger(votes)
-            beside = {"mask": mask, "couplings": couplings, "kept": kept, "over_parents": over_parents}
-            if not learned:
-                return tuple(self.routing(votes, activations, **beside)[:count])
-            betas = dict(zip(learned, given[len(weights) :], strict=True))
-            routed: Routed = functional_call(self.routing, betas, (votes, activations), beside)
-            return tuple(routed[:count])
+            beside = {"mask": mask, "couplings": couplings, "over_parents": over_parents}
+            if kept is not None:
+                beside["kept"] = kept
+            routing = _with_parameters(self.routing, dict(zip(learned, given[len(weights) :], strict=True)))
+            return tuple(routing(votes, activations, **beside)[:count])
 
         row = activations[0].numel() * self.votes.out_capsules * self.votes.out_dim * poses.element_size()
         if over_parents is over_own_parents:
             row //= math.prod(leading[1:])
         results = tiled(work, batch, [*weights, *learned.values()], max(1, budget // row))
         return tuple(result.unflatten(0, leading) for result in results)
+
+
+def _with_parameters(module: Any, given: dict[str, Tensor], prefix: str = "") -> Any:
+    """The module with other tensors for its parameters: a shallow copy, as other threads may be using the module."""
+    own = {name: given[prefix + name] for name, old in module._parameters.items() if old is not None}
+    inner = {name: part and _with_parameters(part, given, f"{prefix}{name}.") for name, part in module._modules.items()}
+    same = all(module._parameters[name] is tensor for name, tensor in own.items())
+    if same and all(module._modules[name] is part for name, part in inner.items()):
+        return module
+    other = copy.copy(module)
+    other._parameters = {**module._parameters, **own}
+    other._modules = inner
+    return other
 
 
 def _routing_for(owner: str, routing: str | Routing, options: dict[str, Any], known: dict[str, Any]) -> Routing:
@@ -192,7 +206,7 @@ def _routing_for(owner: str, routing: str | Routing, options: dict[str, Any], kn
     accepted = routing_options(routing)
     unknown = ", ".join(option for option in options if option not in accepted)
     if unknown:
-        own = "votes, routing, vote_bias, normalise, std, expected_children"
+        own = "votes, routing, vote_bias, normalise, std, expected_children, tile_bytes"
         expected = f"{own}, or an option of {routing!r} ({', '.join(accepted)})"
         raise complaint(owner, expected, unknown, "Drop or rename it.")
     if known["in_capsules"] is None and "prior" in accepted:

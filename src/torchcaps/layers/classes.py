@@ -55,7 +55,7 @@ class ClassCapsules(RoutedLayer):
         return Gathered(children.poses, flat.activations, flat.mask)
 
     def _vote(self, poses: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
-        votes = self.votes.vote(poses, weights)
+        votes = self.votes(poses, weights)
         if self.coordinates is not None:
             votes = add_coordinates(votes, self.coordinates, self.coordinate_scale)
         return votes.flatten(1, self.dimensions + 1)

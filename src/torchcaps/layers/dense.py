@@ -14,8 +14,9 @@ class DenseCapsules(RoutedLayer):
     """Children [b i e] to parents [b j d].
 
     votes: "full", "shared" (in_capsules may be None: any number of children), "factorised" or "matrix".
-    routing: a name or a `Routing`. Further arguments are `vote_bias`, `normalise`, `std` and `expected_children` (see
-    `RoutedLayer`), and the options of a routing given by name: `DenseCapsules(..., routing="em", iterations=2)`.
+    routing: a name or a `Routing`. Further arguments are `vote_bias`, `normalise`, `std`, `expected_children` and
+    `tile_bytes` (see `RoutedLayer`), and the options of a routing given by name, as in
+    `DenseCapsules(..., routing="em", iterations=2)`.
     """
 
     def __init__(

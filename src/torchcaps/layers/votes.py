@@ -103,8 +103,11 @@ class VoteTransform(nn.Module):
         *ready, bias = weights
         return self.transform(poses, *ready) + bias
 
-    def forward(self, poses: Float[Tensor, "*b i e"]) -> Votes:
-        return self.vote(poses, self.weights_once())
+    def forward(self, poses: Float[Tensor, "*b i e"] | None, weights: tuple[Tensor, ...] | None = None) -> Any:
+        """The votes of these poses; without poses, the weights alone, so that pre-hooks (pruning, say) run before."""
+        if poses is None:
+            return self.weights_once()
+        return self.vote(poses, self.weights_once() if weights is None else weights)
 
     def known_children(self) -> int:
         """The number of children, which all transforms but the shared one must know."""
@@ -131,12 +134,12 @@ def _by_norm(weight: Tensor) -> Tensor:
 
 def _child_first(poses: Tensor) -> Tensor:
     """Poses [*b i e] as one matrix for each child, [i n e]."""
-    return poses.reshape(-1, *poses.shape[-2:]).transpose(0, 1)
+    return (poses.flatten(0, -3) if poses.ndim > 2 else poses.unsqueeze(0)).transpose(0, 1)
 
 
-def _as_votes(parent_first: Tensor, poses: Tensor) -> Tensor:
+def _as_votes(parent_first: Tensor, poses: Tensor, dim: int) -> Tensor:
     """Votes that lie in memory as [n j i d] (d may be two axes), as [*b i j d] for these poses."""
-    return parent_first.view(*poses.shape[:-2], *parent_first.shape[1:3], -1).transpose(-3, -2)
+    return parent_first.view(*poses.shape[:-2], *parent_first.shape[1:3], dim).transpose(-3, -2)
 
 
 class FullVotes(VoteTransform):
@@ -152,7 +155,7 @@ class FullVotes(VoteTransform):
         (weight,) = ready
         children = _child_first(poses)
         shape = (*children.shape[:2], self.out_capsules, self.out_dim)  # [i n j d]
-        return _as_votes(laid_out_product(children, weight, shape, (1, 2, 0, 3)), poses)
+        return _as_votes(laid_out_product(children, weight, shape, (1, 2, 0, 3)), poses, self.out_dim)
 
 
 class SharedVotes(VoteTransform):
@@ -168,9 +171,9 @@ class SharedVotes(VoteTransform):
 
     def transform(self, poses: Tensor, *ready: Tensor) -> Tensor:
         (weight,) = ready
-        children = poses.reshape(1, -1, poses.shape[-1])  # one matrix for all
-        shape = (-1, poses.shape[-2], self.out_capsules, self.out_dim)  # [n i j d]
-        return _as_votes(laid_out_product(children, weight.unsqueeze(0), shape, (0, 2, 1, 3)), poses)
+        children = poses.flatten(0, -2).unsqueeze(0)  # one matrix for all
+        shape = (poses.shape[:-2].numel(), poses.shape[-2], self.out_capsules, self.out_dim)  # [n i j d]
+        return _as_votes(laid_out_product(children, weight.unsqueeze(0), shape, (0, 2, 1, 3)), poses, self.out_dim)
 
 
 class FactorisedVotes(VoteTransform):
@@ -196,7 +199,7 @@ class FactorisedVotes(VoteTransform):
         inner = torch.bmm(_child_first(poses), child)  # [i n d]
         shape = (*inner.shape[:2], self.out_capsules, self.out_dim)  # [i n j d]
         products = laid_out_product(inner.flatten(0, 1).unsqueeze(0), parent.unsqueeze(0), shape, (1, 2, 0, 3))
-        votes = _as_votes(products, poses)
+        votes = _as_votes(products, poses, self.out_dim)
         return safe_divide(votes, *norms) if norms else votes
 
     @staticmethod
@@ -236,7 +239,7 @@ class MatrixVotes(VoteTransform):
         (weight,) = ready
         rows = _child_first(poses).unflatten(-1, (self.side, self.side))  # [i n p q]
         shape = (*rows.shape[:3], self.out_capsules, self.side)  # [i n p j r]
-        return _as_votes(laid_out_product(rows.flatten(1, 2), weight, shape, (1, 3, 0, 2, 4)), poses)
+        return _as_votes(laid_out_product(rows.flatten(1, 2), weight, shape, (1, 3, 0, 2, 4)), poses, self.out_dim)
 
 
 VOTES: dict[str, type[VoteTransform]] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -193,13 +194,12 @@ class Routing(nn.Module):
         over_parents: OverParents,
         steps: list[Step] | None,
     ) -> Routed:
-        weighty = self.uses_activations and activations is not None
-        weights = (
-            activations.to(votes.dtype) if weighty and activations is not None else torch.ones_like(votes[..., 0, 0])
-        )
+        if not self.uses_activations:
+            activations = None
+        weights = torch.ones_like(votes[..., 0, 0]) if activations is None else activations.to(votes.dtype)
         if mask is not None:
             weights = weights.masked_fill(~mask, 0)
-            if ledger_of(votes) is None:  # else it was done before
+            if ledger_of(votes) is None:  # a layer that gave them one has done it
                 votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever stands in the padding, NaN too
         if kept is None:
             kept = self.draw(weights, votes.shape[-2])
@@ -207,7 +207,7 @@ class Routing(nn.Module):
         place: dict[str, Tensor] = {}
         pivot: Tensor | None = None
         if self.translates:
-            votes, pivot = centred(votes)
+            votes, pivot = centred(votes, mask)
             place["origin"] = -pivot
 
         def update(couplings: Tensor, clusters: Any, step: int) -> Any:
@@ -218,8 +218,10 @@ class Routing(nn.Module):
 
         if couplings is None:
             scores = self.start(votes, weights)
-            couplings = self.compete(scores, mask, kept, over_parents)
+            rivals = over_parents
+            couplings = self.compete(scores, mask, kept, rivals)
         else:
+            rivals = partial(over_parents)  # not the plain softmax: a child may be given to nobody at all
             couplings = couplings.to(votes.dtype)
             scores = scores_of(couplings, over_parents, leaky=self.leaky)
             couplings = silence(couplings, mask, kept, 0)
@@ -232,7 +234,7 @@ class Routing(nn.Module):
                 if steps is not None:
                     steps.append(self._step(votes, couplings, weights, clusters, step, over_parents, pivot))
                 scores = self.assign(votes, clusters, scores, step)
-                couplings = self.compete(scores, mask, kept, over_parents)
+                couplings = self.compete(scores, mask, kept, rivals)
         clusters = update(couplings, clusters, last)
         if steps is not None:
             steps.append(self._step(votes, couplings, weights, clusters, last, over_parents, pivot))

@@ -62,7 +62,7 @@ def compete(
 def sample_parents(like: Activations, parents: int, share: float) -> Mask:
     """Which parents compete in this pass, [*b j], drawn for each example of children [*b i] (He 2018 eq. 41)."""
     count = max(1, round(share * parents))
-    lot = torch.rand(*like.shape[:-1], parents, dtype=like.dtype, device=like.device)
+    lot = torch.rand(*like.shape[:-1], parents, device=like.device)
     return lot >= lot.topk(count, dim=-1).values[..., -1:]
 
 
