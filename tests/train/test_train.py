@@ -132,7 +132,8 @@ def test_ctrl_c_leaves_a_usable_run(tmp_path):
     out = tmp_path / "stopped"
     words = ["digits", "--limit", 300, "--batch-size", 4, "--epochs", 50, "--schedule", "constant", "--out", out]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command("train", *words), stdout=pipe, stderr=pipe, text=True) as process:
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # tests in the background ignore it
+    with subprocess.Popen(command("train", *words), stdout=pipe, stderr=pipe, text=True, **heard) as process:
         wait_for(process, "epoch   1/50")
         process.send_signal(signal.SIGINT)
         said, complained = process.communicate(timeout=60)
