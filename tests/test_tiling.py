@@ -228,7 +228,7 @@ def test_tiles_in_inference_leave_training_alone():
 
 
 def test_memory_of_a_tile_comes_from_an_argument_or_the_environment(monkeypatch):
-    assert tile_bytes() == 8 * 2**20
+    assert tile_bytes() == 12 * 2**20
     monkeypatch.setenv("TORCHCAPS_TILE_BYTES", "1000")
     assert tile_bytes() == 1000
     assert tile_bytes(7) == 7

@@ -17,9 +17,7 @@ def laid_out_product(left: Tensor, right: Tensor, shape: Shape, order: Shape) ->
     """left @ right for each of a batch of matrices, viewed as `shape`, copied so that its axes come in this order."""
     if torch.compiler.is_compiling() or current_room() is None or autocasting(left.device.type):
         return torch.bmm(left, right).view(shape).permute(order).contiguous()
-    # Votes made again for the backward pass are nobody else's; at first, a hook may want to keep them.
-    again = torch.is_grad_enabled() and (left.requires_grad or right.requires_grad)
-    product: Tensor = _LaidOutProduct.apply(left, right, shape, order, again)
+    product: Tensor = _LaidOutProduct.apply(left, right, shape, order)
     return product
 
 
@@ -27,19 +25,18 @@ class _LaidOutProduct(torch.autograd.Function):
     """Written out so that the products, as large as the votes, need no room of their own."""
 
     @staticmethod
-    def forward(ctx: Any, left: Tensor, right: Tensor, shape: Shape, order: Shape, again: bool) -> Tensor:
+    def forward(ctx: Any, left: Tensor, right: Tensor, shape: Shape, order: Shape) -> Tensor:
         ctx.shape, ctx.order = shape, order
         ctx.save_for_backward(left, right)
         products = scratch((*left.shape[:2], right.shape[2]), left)
         torch.bmm(left.detach(), right.detach(), out=products)
-        sizes = [shape[axis] for axis in order]
-        result = scratch(sizes, left) if again else torch.empty(sizes, dtype=left.dtype, device=left.device)
+        result = scratch([shape[axis] for axis in order], left, shown=True)
         _copy(products.view(shape).permute(order), result)
         return result
 
     @staticmethod
     @without_autocast
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         left, right = ctx.saved_tensors
         shape = (*left.shape[:2], right.shape[2])
         if torch.is_grad_enabled():  # somebody wants gradients of gradients
@@ -49,8 +46,11 @@ class _LaidOutProduct(torch.autograd.Function):
             products = scratch(shape, gradient)
             _copy(gradient, products.view(ctx.shape).permute(ctx.order))
         for_left = torch.bmm(products, right.mT) if ctx.needs_input_grad[0] else None
-        for_right = torch.bmm(left.mT, products) if ctx.needs_input_grad[1] else None
-        return for_left, for_right, None, None, None
+        if not ctx.needs_input_grad[1]:
+            return for_left, None, None, None
+        if torch.is_grad_enabled():
+            return for_left, torch.bmm(left.mT, products), None, None
+        return for_left, torch.bmm(left.mT, products, out=scratch(right.shape, right)), None, None
 
 
 def _copy(source: Tensor, target: Tensor) -> None:

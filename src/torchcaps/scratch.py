@@ -16,9 +16,10 @@ from torch import Tensor
 
 
 class Room:
-    """Buffers in the order in which a tile asks for them."""
+    """Buffers in the order in which a tile asks for them. watched: somebody looks at votes, and may keep them."""
 
-    def __init__(self) -> None:
+    def __init__(self, watched: bool = False) -> None:
+        self.watched = watched
         self._buffers: list[Tensor] = []
         self._taken = 0
 
@@ -57,9 +58,12 @@ def current_room() -> Room | None:
     return room
 
 
-def scratch(shape: Sequence[int], like: Tensor) -> Tensor:
-    """An uninitialised tensor of this shape that nobody needs after the tile; dtype and device are those of `like`."""
+def scratch(shape: Sequence[int], like: Tensor, *, shown: bool = False) -> Tensor:
+    """An uninitialised tensor of this shape that nobody needs after the tile; dtype and device are those of `like`.
+
+    shown: hooks can see it, so that it is no scratch where there are any.
+    """
     room = current_room()
-    if room is None or like.device.type != "cpu":
+    if room is None or like.device.type != "cpu" or (shown and room.watched):
         return torch.empty(*shape, dtype=like.dtype, device=like.device)
     return room.take(shape, like)

@@ -19,7 +19,7 @@ from torchcaps.ledger import refuse_second_derivatives
 from torchcaps.precision import autocast_as_now, without_autocast
 from torchcaps.scratch import Room
 
-TILE_BYTES = 8 * 2**20
+TILE_BYTES = 12 * 2**20
 VARIABLE = "TORCHCAPS_TILE_BYTES"
 
 # One tile: batch tensors (None where there is nothing) and weights in, results out.
@@ -27,21 +27,24 @@ Work = Callable[[list[Tensor | None], list[Tensor]], tuple[Tensor, ...]]
 
 
 def tile_bytes(given: int | None = None) -> int:
-    """The bytes that the votes of one tile may take: as given, else by TORCHCAPS_TILE_BYTES, else 8 MB; 0: no tiles."""
+    """The bytes that the votes of one tile may take: given, else by TORCHCAPS_TILE_BYTES, else 12 MB; 0: no tiles."""
     if given is not None:
         return given
     text = os.environ.get(VARIABLE)
     if text is None:
         return TILE_BYTES
     if not text.isdecimal():
-        raise complaint(VARIABLE, "a number of bytes, or 0 for no tiles", repr(text), "Set it to 8388608, say.")
+        raise complaint(VARIABLE, "a number of bytes, or 0 for no tiles", repr(text), "Set it to 12582912, say.")
     return int(text)
 
 
-def tiled(work: Work, batch: list[Tensor | None], weights: list[Tensor], size: int) -> tuple[Tensor, ...]:
+def tiled(
+    work: Work, batch: list[Tensor | None], weights: list[Tensor], size: int, watched: bool = False
+) -> tuple[Tensor, ...]:
     """`work(batch, weights)` for `size` rows of the batch tensors at a time.
 
-    One tile runs as it is. With more, nothing of a tile is kept for the backward pass but what went in.
+    One tile runs as it is. With more, nothing of a tile is kept for the backward pass but what went in. watched: votes
+    are shown to hooks, which may keep them.
     """
     rows = next(len(part) for part in batch if part is not None)
     if rows <= size:
@@ -49,13 +52,13 @@ def tiled(work: Work, batch: list[Tensor | None], weights: list[Tensor], size: i
             return work(batch, weights)
     tensors = [*(part for part in batch if part is not None), *weights]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        results: tuple[Tensor, ...] = _Tiled.apply(work, len(batch), size, *batch, *weights)
+        results: tuple[Tensor, ...] = _Tiled.apply(work, len(batch), size, watched, *batch, *weights)
         return results
-    return _run(work, batch, weights, size)
+    return _run(work, batch, weights, size, watched)
 
 
-def _run(work: Work, batch: list[Tensor | None], weights: list[Tensor], size: int) -> tuple[Tensor, ...]:
-    room, results = Room(), []
+def _run(work: Work, batch: list[Tensor | None], weights: list[Tensor], size: int, watched: bool) -> tuple[Tensor, ...]:
+    room, results = Room(watched), []
     for part in _split(batch, size):
         with room.tile():
             results.append([room.kept(result) for result in work(part, weights)])
@@ -69,7 +72,9 @@ def _split(batch: list[Any], size: int) -> list[list[Any]]:
 
 class _Tiled(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, work: Work, parts: int, size: int, *tensors: Tensor | None) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, work: Work, parts: int, size: int, watched: bool, *tensors: Tensor | None
+    ) -> tuple[Tensor, ...]:
         ctx.work, ctx.parts, ctx.size = work, parts, size
         ctx.save_for_backward(*tensors)
         device = next(tensor.device for tensor in tensors if tensor is not None)
@@ -77,24 +82,24 @@ class _Tiled(torch.autograd.Function):
         ctx.devices = [device] if device.type == "cuda" else []
         ctx.random = [torch.get_rng_state(), *(torch.cuda.get_rng_state(each) for each in ctx.devices)]
         ctx.set_materialize_grads(False)
-        return _run(work, list(tensors[:parts]), list(tensors[parts:]), size)  # type: ignore[arg-type]
+        return _run(work, list(tensors[:parts]), list(tensors[parts:]), size, watched)  # type: ignore[arg-type]
 
     @staticmethod
     @without_autocast
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         refuse_second_derivatives()
         if all(gradient is None for gradient in gradients):
-            return (None,) * (3 + len(ctx.saved_tensors))
+            return (None,) * (4 + len(ctx.saved_tensors))
         with torch.random.fork_rng(ctx.devices):  # whatever a tile draws at random, it draws again
             torch.set_rng_state(ctx.random[0])
             for device, state in zip(ctx.devices, ctx.random[1:], strict=True):
                 torch.cuda.set_rng_state(state, device)
-            return None, None, None, *_gradients_of_tiles(ctx, list(gradients))
+            return None, None, None, None, *_gradients_of_tiles(ctx, list(gradients))
 
 
 def _gradients_of_tiles(ctx: Any, gradients: list[Tensor | None]) -> list[Tensor | None]:
     """The gradients of all batch tensors and weights, from every tile made again."""
-    tensors, needs = list(ctx.saved_tensors), ctx.needs_input_grad[3:]
+    tensors, needs = list(ctx.saved_tensors), ctx.needs_input_grad[4:]
     weights = zip(tensors[ctx.parts :], needs[ctx.parts :], strict=True)
     leaves = [weight.detach().requires_grad_(need) for weight, need in weights]
     for_weights: list[Tensor | None] = [None] * len(leaves)

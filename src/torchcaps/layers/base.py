@@ -169,7 +169,8 @@ class RoutedLayer(nn.Module):
         row = activations[0].numel() * self.votes.out_capsules * self.votes.out_dim * poses.element_size()
         if over_parents is over_own_parents:
             row //= math.prod(leading[1:])
-        results = tiled(work, batch, [*weights, *learned.values()], max(1, budget // row))
+        watched = any(part._forward_hooks or part._forward_pre_hooks for part in (self.votes, self.routing))
+        results = tiled(work, batch, [*weights, *learned.values()], max(1, budget // row), watched)
         return tuple(result.unflatten(0, leading) for result in results)
 
 
