@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.commands import run
-from torchcaps.bench import CASES, bench
+from torchcaps.bench import CASES, bench, growth
 from torchcaps.bench.measure import interleaved, peak_memory
 
 SMALL = {
@@ -83,3 +83,9 @@ def test_bench_writes_ratios_and_the_share_of_the_roofline(tmp_path, monkeypatch
 def test_wrong_options_get_one_sentence(words, sentence, capsys):
     assert run("bench", *words) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_growth_is_drawn(tmp_path, monkeypatch):
+    monkeypatch.setitem(CASES, "dense", CASES["dense"].__class__("dense", CASES["dense"].build, SMALL["dense"]))
+    monkeypatch.setattr("torchcaps.bench.run.GROWTH", {"dense": {"batch": (1, 2), "iterations": (1, 2)}})
+    assert growth(1, tmp_path / "new" / "growth.png").stat().st_size > 5_000

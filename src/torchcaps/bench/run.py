@@ -106,31 +106,44 @@ def _one_step(name: str, side: str, batch: int) -> Callable[[], None]:
     return lambda: step(getattr(built, side), built.leaves)
 
 
+Curves = dict[str, dict[str, dict[str, list[float]]]]  # case, size, side: milliseconds for each value of the size
+
+
 def growth(repeats: int, out: Path) -> Path:
     """How the cost of a layer grows with each of its sizes, as a picture."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(14, 6), layout="constrained")
-    panels = figure.subplots(len(GROWTH), max(len(axes) for axes in GROWTH.values()), squeeze=False)
-    for line, (name, axes) in zip(panels, GROWTH.items(), strict=True):
-        for panel in line[len(axes) :]:
-            panel.set_axis_off()
-        for panel, (size, values) in zip(line, axes.items(), strict=False):
-            times: dict[str, list[float]] = {side: [] for side in SIDES}
+    curves: Curves = {}
+    for name, sizes in GROWTH.items():
+        for size, values in sizes.items():
+            times = curves.setdefault(name, {}).setdefault(size, {side: [] for side in SIDES})
             for value in values:
-                built = CASES[name].make(**{size: value})
-                found = interleaved(_works(built, "forward + backward"), repeats)
+                found = interleaved(_works(CASES[name].make(**{size: value}), "forward + backward"), repeats)
                 for side in SIDES:
                     times[side].append(1e3 * middle(found[side]))
                 shown = ", ".join(f"{side} {times[side][-1]:.0f} ms" for side in SIDES)
                 print(f"{name}, {size} {value}: {shown}", flush=True)
-            for side, style in zip(SIDES, ("o--", "o-"), strict=True):
-                colour = "#999999" if side == "textbook" else "#2166ac"
-                panel.loglog(values, times[side], style, color=colour, label=side, base=2)
-            panel.set_xticks(values, [str(value) for value in values])
+    return draw_growth(curves, out)
+
+
+def draw_growth(curves: Curves, out: Path) -> Path:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(14, 6), layout="constrained")
+    panels = figure.subplots(len(curves), max(len(sizes) for sizes in curves.values()), squeeze=False, sharey="row")
+    for line, (name, sizes) in zip(panels, curves.items(), strict=True):
+        for panel in line[len(sizes) :]:
+            panel.set_axis_off()
+        for panel, (size, times) in zip(line, sizes.items(), strict=False):
+            values = GROWTH[name][size]
+            for side, style, colour in zip(SIDES, ("o--", "o-"), ("#999999", "#2166ac"), strict=True):
+                panel.plot(values, times[side], style, color=colour, label=side)
+            panel.set_xscale("log")
+            panel.set_yscale("log")
             panel.minorticks_off()
+            panel.set_xticks(values, [str(value) for value in values])
+            panel.yaxis.set_major_formatter(lambda value, place: f"{value:,.0f}")
+            panel.grid(axis="y", alpha=0.3)
             panel.set_xlabel(size.replace("out_dim", "pose size"))
-            panel.set_title(name if panel is line[0] else "", loc="left", fontsize=10)
+        line[0].set_title(name, loc="left", fontsize=11)
         line[0].set_ylabel("forward + backward, ms")
         line[0].legend(frameon=False)
     out.parent.mkdir(parents=True, exist_ok=True)
