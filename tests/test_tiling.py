@@ -64,6 +64,11 @@ ROUTINGS = [
     {"routing": "dynamic", "leaky": True, "amendment": True},
     {"routing": "dynamic", "hard": True},
     {"routing": "dynamic", "sampling": 0.5},
+    {"routing": "dynamic", "gradients": "last", "bias": True, "leaky": True, "amendment": True},
+    {"routing": "dynamic", "gradients": "last", "sampling": 0.5, "accumulate": False},
+    {"routing": "entropy", "gradients": "last", "entropy_decay": 0.5},
+    {"routing": "kmeans", "distance": "inner", "gradients": "last"},
+    {"routing": "em", "gradients": "last", "preset": "official"},
     {"routing": "kmeans"},
     {"routing": "kmeans", "distance": "inner", "sharpness": 2.0},
     {"routing": "entropy", "entropy_weight": 0.5},
@@ -584,3 +589,20 @@ def test_a_compiled_routing_works_in_an_eager_layer():
     torch.compiler.reset()
     layer.routing.compile(backend="aot_eager")
     torch.testing.assert_close(layer(children).poses, expected)
+
+
+def test_only_the_last_update_is_made_again_for_its_gradient():
+    layer, children = dense(gradients="last", tile_bytes=1)().double(), capsules(5, 7, 5)
+    calls = []
+    layer.routing.register_forward_hook(lambda module, inputs, output: calls.append(module.iterations))
+    layer(children).poses.sum().backward()
+    assert calls == [3] * 5 + [1] * 5
+
+
+def test_a_routing_derived_from_one_that_forgets_need_not_forget():
+    class Slow(tc.ROUTINGS["dynamic"]):
+        def update(self, votes, weights, previous, step):
+            sums = super().update(votes, weights, previous, step)
+            return sums if previous is None else (sums + previous) / (step + 1)
+
+    assert_same(lambda: tc.DenseCapsules(7, 4, 5, 6, routing=Slow(3, gradients="last")), capsules(3, 7, 5))

@@ -39,12 +39,18 @@ def tile_bytes(given: int | None = None) -> int:
 
 
 def tiled(
-    work: Work, batch: list[Tensor | None], weights: list[Tensor], size: int, watched: bool = False
+    work: Work,
+    batch: list[Tensor | None],
+    weights: list[Tensor],
+    size: int,
+    watched: bool = False,
+    remember: bool = False,
 ) -> tuple[Tensor, ...]:
     """`work(batch, weights)` for `size` rows of the batch tensors at a time.
 
     One tile runs as it is. With more, nothing of a tile is kept for the backward pass but what went in. watched: votes
-    are shown to hooks, which may keep them.
+    are shown to hooks, which may keep them. remember: in the backward pass, the last result, a constant, comes back as
+    the last batch tensor, which is None before.
     """
     rows = next(len(part) for part in batch if part is not None)
     if rows <= size:
@@ -52,7 +58,7 @@ def tiled(
             return work(batch, weights)
     tensors = [*(part for part in batch if part is not None), *weights]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        results: tuple[Tensor, ...] = _Tiled.apply(work, len(batch), size, watched, *batch, *weights)
+        results: tuple[Tensor, ...] = _Tiled.apply(work, len(batch), size, (watched, remember), *batch, *weights)
         return results
     return _run(work, batch, weights, size, watched)
 
@@ -73,16 +79,21 @@ def _split(batch: list[Any], size: int) -> list[list[Any]]:
 class _Tiled(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, work: Work, parts: int, size: int, watched: bool, *tensors: Tensor | None
+        ctx: Any, work: Work, parts: int, size: int, how: tuple[bool, bool], *tensors: Tensor | None
     ) -> tuple[Tensor, ...]:
+        watched, remember = how
         ctx.work, ctx.parts, ctx.size = work, parts, size
-        ctx.save_for_backward(*tensors)
         device = next(tensor.device for tensor in tensors if tensor is not None)
         ctx.autocast = autocast_as_now(device.type)
         ctx.devices = [device] if device.type == "cuda" else []
         ctx.random = [torch.get_rng_state(), *(torch.cuda.get_rng_state(each) for each in ctx.devices)]
         ctx.set_materialize_grads(False)
-        return _run(work, list(tensors[:parts]), list(tensors[parts:]), size, watched)  # type: ignore[arg-type]
+        results = _run(work, list(tensors[:parts]), list(tensors[parts:]), size, watched)  # type: ignore[arg-type]
+        if remember:
+            ctx.mark_non_differentiable(results[-1])
+            tensors = (*tensors[: parts - 1], results[-1], *tensors[parts:])
+        ctx.save_for_backward(*tensors)
+        return results
 
     @staticmethod
     @without_autocast

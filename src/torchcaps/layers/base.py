@@ -145,13 +145,15 @@ class RoutedLayer(nn.Module):
         kept = self.routing.draw(activations, self.votes.out_capsules)
         batch = [
             None if part is None else part.flatten(0, len(leading) - 1)
-            for part in (poses, activations, mask, couplings, kept)
+            for part in (poses, activations, mask, couplings, kept, None)
         ]
+        # Where only the last update has gradients and needs nothing but couplings, the backward pass begins with these.
+        last = self.routing.gradients == "last" and couplings is None and vars(type(self.routing)).get("forgets", False)
         weights = self.votes(None)
         learned = dict(self.routing.named_parameters())
 
         def work(part: list[Tensor | None], given: list[Tensor]) -> tuple[Tensor, ...]:
-            poses, activations, mask, couplings, kept = part
+            poses, activations, mask, couplings, kept, final = part
             assert poses is not None
             votes = self._vote(poses, tuple(given[: len(weights)]))
             if autocasting(votes.device.type) and votes.dtype in HALVES:
@@ -164,13 +166,17 @@ class RoutedLayer(nn.Module):
             if kept is not None:
                 beside["kept"] = kept
             routing = _with_parameters(self.routing, dict(zip(learned, given[len(weights) :], strict=True)))
-            return tuple(routing(votes, activations, **beside)[:count])
+            if final is not None:
+                routing = copy.copy(routing)
+                routing.iterations = 1
+                beside["couplings"] = final
+            return tuple(routing(votes, activations, **beside)[: 3 if last else count])
 
         row = activations[0].numel() * self.votes.out_capsules * self.votes.out_dim * poses.element_size()
         if over_parents is over_own_parents:
             row //= math.prod(leading[1:])
         watched = any(part._forward_hooks or part._forward_pre_hooks for part in (self.votes, self.routing))
-        results = tiled(work, batch, [*weights, *learned.values()], max(1, budget // row), watched)
+        results = tiled(work, batch, [*weights, *learned.values()], max(1, budget // row), watched, last)[:count]
         return tuple(result.unflatten(0, leading) for result in results)
 
 

@@ -44,6 +44,7 @@ class Routing(nn.Module):
     loss: str = "margin"  # the loss that suits the activations: "margin", "spread", or "nll" for shares that sum to one
     averages: bool = False  # are parents means of votes, or sums?
     translates: bool = False  # do clusters move along when all votes do? Then the loop sees votes centred on their mean
+    forgets: bool = False  # do updates ignore the iteration and the clusters before? Each class says so for itself
     uses_activations: bool = False  # do the children's activations weigh their votes?
     in_capsules: int | None = None  # sizes that learned parameters fix; None where any size will do
     out_capsules: int | None = None

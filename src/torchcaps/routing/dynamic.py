@@ -25,6 +25,8 @@ class Dynamic(Routing):
     which x and -x look alike; it needs out_capsules and out_dim.
     """
 
+    forgets = True
+
     def __init__(
         self,
         iterations: int = 3,

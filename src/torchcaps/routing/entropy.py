@@ -25,6 +25,8 @@ class Entropy(Routing):
     entropy_decay: a number alone is multiplied by this after every E-step (geometric schedule).
     """
 
+    forgets = True
+
     def __init__(
         self,
         iterations: int = 3,
