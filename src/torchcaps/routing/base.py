@@ -224,7 +224,7 @@ class Routing(nn.Module):
         else:
             rivals = partial(over_parents)  # not the plain softmax: a child may be given to nobody at all
             couplings = couplings.to(votes.dtype)
-            scores = scores_of(couplings, over_parents, leaky=self.leaky)
+            scores = scores_of(couplings, over_parents, leaky=self.leaky) if self.iterations > 1 else couplings
             couplings = silence(couplings, mask, kept, 0)
 
         clusters = None
