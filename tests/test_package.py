@@ -18,7 +18,7 @@ RANKS = [
     ["data", "fields"],
     ["config"],
     ["scratch", "precision"],
-    ["ledger", "layout", "tiling"],
+    ["ledger", "layout", "tiling", "unmade"],
     ["functional"],
     ["routing"],
     ["layers", "losses"],

@@ -18,6 +18,7 @@ from torchcaps.errors import check_choice, check_range
 from torchcaps.ledger import Agree, Combine, Distances, Spread, inner, ledger_of, sums
 from torchcaps.precision import HALVES
 from torchcaps.types import Couplings, Votes
+from torchcaps.unmade import Unmade
 
 
 def length(vectors: Float[Tensor, "*b d"]) -> Float[Tensor, "*b"]:
@@ -85,20 +86,26 @@ def squash_potential(lengths: Float[Tensor, "*b"], kind: str = "quadratic") -> F
     return SQUASHES[kind].potential(lengths)
 
 
-def _beside(votes: Tensor, centres: Tensor) -> Tensor:
+def _beside(votes: Tensor | Unmade, centres: Tensor) -> Tensor:
     """One vector for each parent of these votes, also where it is the same for all examples."""
     return centres.expand(*votes.shape[:-3], *votes.shape[-2:])
 
 
-def combine(weights: Couplings, votes: Votes) -> Float[Tensor, "*b j d"]:
+def combine(weights: Couplings, votes: Votes | Unmade) -> Float[Tensor, "*b j d"]:
     """The weighted sum of the votes for each parent: s_j = Sum_i w_ij u_j|i."""
-    weights, ledger = weights.expand(votes.shape[:-1]), ledger_of(votes)
+    weights = weights.expand(votes.shape[:-1])
+    if isinstance(votes, Unmade):
+        return votes.combine(weights)
+    ledger = ledger_of(votes)
     return sums(weights, votes) if ledger is None else Combine.apply(weights, votes, ledger)
 
 
-def agree(votes: Votes, centres: Float[Tensor, "*b j d"]) -> Couplings:
+def agree(votes: Votes | Unmade, centres: Float[Tensor, "*b j d"]) -> Couplings:
     """The agreement of each vote with its parent: the inner product <u_j|i, v_j>."""
-    centres, ledger = _beside(votes, centres), ledger_of(votes)
+    centres = _beside(votes, centres)
+    if isinstance(votes, Unmade):
+        return votes.agree(centres)
+    ledger = ledger_of(votes)
     return inner(votes, centres) if ledger is None else Agree.apply(votes, centres, ledger)
 
 

@@ -67,3 +67,13 @@ def scratch(shape: Sequence[int], like: Tensor, *, shown: bool = False) -> Tenso
     if room is None or like.device.type != "cpu" or (shown and room.watched):
         return torch.empty(*shape, dtype=like.dtype, device=like.device)
     return room.take(shape, like)
+
+
+@contextmanager
+def borrowed(shape: Sequence[int], like: Tensor) -> Iterator[Tensor]:
+    """The same, for the time of a `with` block only: the next to ask gets the same room, still in the cache."""
+    room = current_room()
+    before = room._taken if room is not None else 0
+    yield scratch(shape, like)
+    if room is not None:
+        room._taken = before

@@ -3,10 +3,11 @@
 from torchcaps.layers.base import RoutedLayer
 from torchcaps.layers.classes import ClassCapsules
 from torchcaps.layers.conv import ConvCapsules
+from torchcaps.layers.coordinates import add_coordinates
 from torchcaps.layers.dense import DenseCapsules
 from torchcaps.layers.heads import ConvDecoder, Decoder, DenseDecoder, class_mask
 from torchcaps.layers.primary import PrimaryCapsules
-from torchcaps.layers.votes import VOTES, VoteTransform, add_coordinates, make_votes
+from torchcaps.layers.votes import VOTES, VoteTransform, make_votes
 
 __all__ = [
     "VOTES",

@@ -148,20 +148,17 @@ class RoutedLayer(nn.Module):
             for part in (poses, activations, mask, couplings, kept, None)
         ]
         # Where only the last update has gradients and needs nothing but couplings, the backward pass begins with these.
-        last = self.routing.gradients == "last" and couplings is None and vars(type(self.routing)).get("forgets", False)
-        weights = self.votes(None)
+        last = self.routing.gradients == "last" and couplings is None and _says(self.routing, "forgets")
+        watched = any(part._forward_hooks or part._forward_pre_hooks for part in (self.votes, self.routing))
+        linear = None if watched else self._linear(gathered, last)
+        weights: tuple[Tensor, ...] = self.votes(None) if linear is None else linear
         learned = dict(self.routing.named_parameters())
 
         def work(part: list[Tensor | None], given: list[Tensor]) -> tuple[Tensor, ...]:
             poses, activations, mask, couplings, kept, final = part
             assert poses is not None
-            votes = self._vote(poses, tuple(given[: len(weights)]))
-            if autocasting(votes.device.type) and votes.dtype in HALVES:
-                votes = votes.float()
-            if mask is not None:
-                votes = votes.masked_fill(~mask[..., None, None], 0)
-            if votes.dtype not in HALVES:
-                votes = with_ledger(votes)
+            ready = tuple(given[: len(weights)])
+            votes = self._marked(poses, mask, ready) if linear is None else self.votes.unmade(poses, mask, *ready)
             beside = {"mask": mask, "couplings": couplings, "over_parents": over_parents}
             if kept is not None:
                 beside["kept"] = kept
@@ -172,12 +169,40 @@ class RoutedLayer(nn.Module):
                 beside["couplings"] = final
             return tuple(routing(votes, activations, **beside)[: 3 if last else count])
 
-        row = activations[0].numel() * self.votes.out_capsules * self.votes.out_dim * poses.element_size()
+        numbers = self.votes.out_dim if linear is None else self.votes.costs or self.votes.in_dim
+        row = activations[0].numel() * self.votes.out_capsules * numbers * poses.element_size()
         if over_parents is over_own_parents:
             row //= math.prod(leading[1:])
-        watched = any(part._forward_hooks or part._forward_pre_hooks for part in (self.votes, self.routing))
         results = tiled(work, batch, [*weights, *learned.values()], max(1, budget // row), watched, last)[:count]
         return tuple(result.unflatten(0, leading) for result in results)
+
+    def _marked(self, poses: Tensor, mask: Tensor | None, weights: tuple[Tensor, ...]) -> Tensor:
+        """The votes of a tile, zero for masked children, with a ledger for their gradient."""
+        votes = self._vote(poses, weights)
+        if autocasting(votes.device.type) and votes.dtype in HALVES:
+            votes = votes.float()
+        if mask is not None:
+            votes = votes.masked_fill(~mask[..., None, None], 0)
+        return votes if votes.dtype in HALVES else with_ledger(votes)
+
+    def _linear(self, gathered: Gathered, last: bool) -> tuple[Tensor, ...] | None:
+        """The weights for votes that are never made, where the routing does not need them and it pays."""
+        poses = gathered.poses
+        possible = _says(self.routing, "sees_no_votes") and _says(self.votes, "linear")
+        if not possible or type(self)._vote is not RoutedLayer._vote:
+            return None
+        if autocasting(poses.device.type) or poses.dtype in HALVES:
+            return None
+        learning = torch.is_grad_enabled() and any(
+            tensor.requires_grad for tensor in (poses, gathered.activations, *self.parameters())
+        )
+        # With a matrix for each pair, the gradients of all iterations cost less where votes are made.
+        return self.votes.linear() if last or not learning or self.votes.costs else None
+
+
+def _says(part: nn.Module, word: str) -> bool:
+    """Does the very class of this part, not one that it is made from, say so?"""
+    return bool(vars(type(part)).get(word, False))
 
 
 def _with_parameters(module: Any, given: dict[str, Tensor], prefix: str = "") -> Any:

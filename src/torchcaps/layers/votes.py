@@ -17,6 +17,7 @@ from torchcaps.errors import check_choice, check_count, check_positive, complain
 from torchcaps.functional import safe_divide
 from torchcaps.layout import laid_out_product
 from torchcaps.types import Votes
+from torchcaps.unmade import Unmade, UnmadeFull, UnmadeShared
 
 
 class VoteTransform(nn.Module):
@@ -27,6 +28,7 @@ class VoteTransform(nn.Module):
     """
 
     shared_bias = False  # one bias for each parent, or for each pair of child and parent?
+    costs: int | None = None  # numbers that unmade votes need for each pair; None: as many as a child's pose has
     weight: nn.Parameter
 
     def __init__(
@@ -92,6 +94,14 @@ class VoteTransform(nn.Module):
         """Votes without bias, [*b i j d]; fastest if they lie in memory as [b j i d]."""
         raise NotImplementedError
 
+    def linear(self) -> tuple[Tensor, ...] | None:
+        """The weights as `unmade` wants them, bias and all; None where votes must be made. Counts for its own class."""
+        return None
+
+    def unmade(self, poses: Tensor, mask: Tensor | None, *linear: Tensor) -> Unmade:
+        """The votes of these poses (where the mask is true), not made."""
+        raise NotImplementedError
+
     def weights_once(self) -> tuple[Tensor, ...]:
         """All that `vote` needs beside poses."""
         return self.ready() if self.bias is None else (*self.ready(), self.bias)
@@ -122,6 +132,11 @@ class VoteTransform(nn.Module):
     def scaled(self, weight: Tensor) -> Tensor:
         """The weight with each trailing matrix divided by its Frobenius norm, if so asked."""
         return _by_norm(weight) if self.normalise else weight
+
+    @staticmethod
+    def _with_bias(weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Matrices [... e d] with the bias [... d] as one more row."""
+        return weight if bias is None else torch.cat([weight, bias.unsqueeze(-2)], -2)
 
     def extra_repr(self) -> str:
         sizes = (self.in_capsules, self.in_dim, self.out_capsules, self.out_dim)
@@ -157,11 +172,18 @@ class FullVotes(VoteTransform):
         shape = (*children.shape[:2], self.out_capsules, self.out_dim)  # [i n j d]
         return _as_votes(laid_out_product(children, weight, shape, (1, 2, 0, 3)), poses, self.out_dim)
 
+    def linear(self) -> tuple[Tensor, ...]:
+        return (self._with_bias(self.scaled(self.weight), self.bias).permute(1, 3, 2, 0).contiguous(),)  # [j d e i]
+
+    def unmade(self, poses: Tensor, mask: Tensor | None, *linear: Tensor) -> Unmade:
+        return UnmadeFull(poses, mask, linear[0], self.bias is not None)
+
 
 class SharedVotes(VoteTransform):
     """u_j|i = W_j u_i: a matrix for every parent, so any number of children will do."""
 
     shared_bias = True
+    costs = 4
 
     def build(self) -> None:
         self.weight = self.weights(self.out_capsules, self.in_dim, self.out_dim)
@@ -175,11 +197,18 @@ class SharedVotes(VoteTransform):
         shape = (poses.shape[:-2].numel(), poses.shape[-2], self.out_capsules, self.out_dim)  # [n i j d]
         return _as_votes(laid_out_product(children, weight.unsqueeze(0), shape, (0, 2, 1, 3)), poses, self.out_dim)
 
+    def linear(self) -> tuple[Tensor, ...]:
+        return (self._with_bias(self.scaled(self.weight), self.bias),)  # [j e d]
+
+    def unmade(self, poses: Tensor, mask: Tensor | None, *linear: Tensor) -> Unmade:
+        return UnmadeShared(poses, mask, linear[0], self.bias is not None)
+
 
 class FactorisedVotes(VoteTransform):
     """u_j|i = W_j W~_i u_i: a matrix for every child and one for every parent."""
 
     shared_bias = True
+    costs = 4
 
     def outer_weight(self) -> nn.Parameter:
         return self.parent_weight
@@ -201,6 +230,16 @@ class FactorisedVotes(VoteTransform):
         products = laid_out_product(inner.flatten(0, 1).unsqueeze(0), parent.unsqueeze(0), shape, (1, 2, 0, 3))
         votes = _as_votes(products, poses, self.out_dim)
         return safe_divide(votes, *norms) if norms else votes
+
+    def linear(self) -> tuple[Tensor, ...] | None:
+        if self.normalise:
+            return None
+        return self.child_weight, self._with_bias(self.parent_weight, self.bias)  # [i e d], [j d d]
+
+    def unmade(self, poses: Tensor, mask: Tensor | None, *linear: Tensor) -> Unmade:
+        child, parent = linear
+        inner = torch.bmm(_child_first(poses), child).transpose(0, 1)  # [n i d]
+        return UnmadeShared(inner.reshape(*poses.shape[:-1], -1), mask, parent, self.bias is not None)
 
     @staticmethod
     def _product_norms(child: Tensor, parent: Tensor) -> Tensor:
@@ -256,41 +295,3 @@ def make_votes(
     """A vote transform by name; `VOTES` lists the names."""
     check_choice("make_votes", "votes", name, list(VOTES))
     return VOTES[name](in_capsules, out_capsules, in_dim, out_dim, **options)
-
-
-COORDINATE_PLACES = ("column", "first")
-
-
-def check_coordinates(owner: str, place: str, dim: int, axes: int) -> None:
-    """Refuse a place that poses of `dim` numbers do not have."""
-    check_choice(owner, "coordinates", place, COORDINATE_PLACES)
-    side = math.isqrt(dim)
-    if place == "column" and (side**2 != dim or side < axes):
-        expected = f"square pose matrices with at least {axes} rows for coordinates"
-        raise complaint(owner, expected, f"poses of {dim} numbers", 'Put the coordinates "first".')
-    if dim < axes:
-        raise complaint(owner, f"at least {axes} numbers in a pose for coordinates", dim, "Use larger poses.")
-
-
-def add_coordinates(
-    votes: Float[Tensor, "b *grid i j d"], place: str = "column", scale: float = 1.0
-) -> Float[Tensor, "b *grid i j d"]:
-    """Coordinate addition (Hinton 2018): tell votes from a grid where their child stands.
-
-    Each grid axis runs from -scale/2 to scale/2. The row is added to one element of the vote and the column to the
-    next: "column" takes the first elements of the matrix's right-hand column (the paper), "first" the vote's first
-    elements (the official code; for vectors).
-    """
-    grid = votes.shape[1:-3]
-    dim = votes.shape[-1]
-    check_coordinates("add_coordinates", place, dim, len(grid))
-    side = math.isqrt(dim)
-    step, offset = (side, side - 1) if place == "column" else (1, 0)
-    shift = votes.new_zeros(*grid, dim)
-    for axis, size in enumerate(grid):
-        place_of_child = ((torch.arange(size, device=votes.device, dtype=votes.dtype) + 0.5) / size - 0.5) * scale
-        spread = place_of_child.view(*(size if other == axis else 1 for other in range(len(grid))), 1)
-        basis = torch.zeros(dim, device=votes.device, dtype=votes.dtype)
-        basis[offset + axis * step] = 1
-        shift = shift + spread * basis
-    return votes + shift[..., None, None, :]

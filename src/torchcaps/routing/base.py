@@ -21,6 +21,7 @@ from torchcaps.precision import HALVES, autocasting, no_autocast
 from torchcaps.routing.checks import check_routed
 from torchcaps.routing.competition import OverParents, compete, over_own_parents, sample_parents, scores_of, silence
 from torchcaps.types import Activations, Couplings, Mask, Routed, Step, Votes
+from torchcaps.unmade import Unmade
 
 
 def _cast(routed: Routed, dtype: torch.dtype) -> Routed:
@@ -44,7 +45,9 @@ class Routing(nn.Module):
     loss: str = "margin"  # the loss that suits the activations: "margin", "spread", or "nll" for shares that sum to one
     averages: bool = False  # are parents means of votes, or sums?
     translates: bool = False  # do clusters move along when all votes do? Then the loop sees votes centred on their mean
-    forgets: bool = False  # do updates ignore the iteration and the clusters before? Each class says so for itself
+    # These two each class says for itself, as a class made from it may differ:
+    forgets: bool = False  # do updates ignore the iteration and the clusters before?
+    sees_no_votes: bool = False  # are `combine` and `agree` all that it does with votes? Then they need not be made
     uses_activations: bool = False  # do the children's activations weigh their votes?
     in_capsules: int | None = None  # sizes that learned parameters fix; None where any size will do
     out_capsules: int | None = None
@@ -71,9 +74,10 @@ class Routing(nn.Module):
 
     # What an algorithm says.
 
-    def start(self, votes: Votes, weights: Activations) -> Tensor:
+    def start(self, votes: Votes | Unmade, weights: Activations) -> Tensor:
         """The scores before the first update: all zero, every parent alike."""
-        return torch.zeros_like(votes[..., 0])
+        *leading, children, parents, _ = votes.shape
+        return weights.new_zeros(*leading, parents, children).mT  # as it suits the products with votes
 
     def update(self, votes: Votes, weights: Couplings, previous: Any, step: int) -> Any:
         """M-step: the clusters that best explain the votes under these weights (couplings times child weights).
@@ -117,7 +121,7 @@ class Routing(nn.Module):
 
     def forward(
         self,
-        votes: Votes,
+        votes: Votes | Unmade,
         activations: Activations | None = None,
         *,
         mask: Mask | None = None,
@@ -162,7 +166,7 @@ class Routing(nn.Module):
 
     def _run(
         self,
-        votes: Tensor,
+        votes: Any,
         activations: Tensor | None,
         mask: Tensor | None,
         couplings: Tensor | None,
@@ -187,7 +191,7 @@ class Routing(nn.Module):
 
     def _iterate(
         self,
-        votes: Tensor,
+        votes: Any,
         activations: Tensor | None,
         mask: Tensor | None,
         couplings: Tensor | None,
@@ -197,14 +201,18 @@ class Routing(nn.Module):
     ) -> Routed:
         if not self.uses_activations:
             activations = None
-        weights = torch.ones_like(votes[..., 0, 0]) if activations is None else activations.to(votes.dtype)
+        if activations is None:
+            weights = torch.ones(votes.shape[:-2], dtype=votes.dtype, device=votes.device)
+        else:
+            weights = activations.to(votes.dtype)
         if mask is not None:
             weights = weights.masked_fill(~mask, 0)
-            if ledger_of(votes) is None:  # a layer that gave them one has done it
+            if isinstance(votes, Tensor) and ledger_of(votes) is None:  # else the layer has done it
                 votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever stands in the padding, NaN too
         if kept is None:
             kept = self.draw(weights, votes.shape[-2])
 
+        last = self.iterations - 1
         place: dict[str, Tensor] = {}
         pivot: Tensor | None = None
         if self.translates:
@@ -220,7 +228,10 @@ class Routing(nn.Module):
         if couplings is None:
             scores = self.start(votes, weights)
             rivals = over_parents
-            couplings = self.compete(scores, mask, kept, rivals)
+            if last and mask is None and kept is None and rivals is over_own_parents and self._starts_even():
+                couplings = scores.new_full((), 1 / scores.shape[-1]).expand(scores.shape)
+            else:
+                couplings = self.compete(scores, mask, kept, rivals)
         else:
             rivals = partial(over_parents)  # not the plain softmax: a child may be given to nobody at all
             couplings = couplings.to(votes.dtype)
@@ -228,7 +239,6 @@ class Routing(nn.Module):
             couplings = silence(couplings, mask, kept, 0)
 
         clusters = None
-        last = self.iterations - 1
         with nullcontext() if self.gradients == "all" else torch.no_grad():
             for step in range(last):
                 clusters = update(couplings, clusters, step)
@@ -240,6 +250,11 @@ class Routing(nn.Module):
         if steps is not None:
             steps.append(self._step(votes, couplings, weights, clusters, last, over_parents, pivot))
         return _moved(self.read(clusters, couplings, weights), pivot)
+
+    def _starts_even(self) -> bool:
+        kind = type(self)
+        plain = kind.start is Routing.start and kind.compete is Routing.compete
+        return plain and not (self.hard or self.leaky)
 
     def _step(
         self,

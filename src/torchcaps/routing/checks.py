@@ -6,18 +6,19 @@ import torch
 from torch import Tensor
 
 from torchcaps.errors import complaint, shape_text
+from torchcaps.unmade import Unmade
 
 
 def check_routed(
     owner: str,
     sizes: dict[str, int | None],
-    votes: Tensor,
+    votes: Tensor | Unmade,
     activations: Tensor | None,
     mask: Tensor | None,
     couplings: Tensor | None,
 ) -> None:
     """Refuse votes of another shape or of other sizes, and what does not fit beside them."""
-    if not isinstance(votes, Tensor):
+    if not isinstance(votes, Tensor | Unmade):
         got = f"a {type(votes).__name__}"
         raise complaint(owner, "votes [*b i j d] as a tensor", got, "Pass votes; a layer makes them from capsules.")
     if votes.ndim < 3 or not votes.is_floating_point():

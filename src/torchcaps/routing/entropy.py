@@ -16,6 +16,7 @@ from torchcaps.errors import check_positive, complaint
 from torchcaps.functional import agree, combine, length, unit
 from torchcaps.routing.base import Routing
 from torchcaps.types import Activations, Couplings, Routed, Votes
+from torchcaps.unmade import Unmade
 
 
 class Entropy(Routing):
@@ -25,7 +26,7 @@ class Entropy(Routing):
     entropy_decay: a number alone is multiplied by this after every E-step (geometric schedule).
     """
 
-    forgets = True
+    forgets = sees_no_votes = True
 
     def __init__(
         self,
@@ -55,10 +56,10 @@ class Entropy(Routing):
             check_positive(self.name, "entropy_weight", value)
         self.entropy_weights = tuple(schedule)
 
-    def update(self, votes: Votes, weights: Couplings, previous: Tensor | None, step: int) -> Tensor:
+    def update(self, votes: Votes | Unmade, weights: Couplings, previous: Tensor | None, step: int) -> Tensor:
         return combine(weights, votes)
 
-    def assign(self, votes: Votes, clusters: Tensor, scores: Tensor, step: int) -> Tensor:
+    def assign(self, votes: Votes | Unmade, clusters: Tensor, scores: Tensor, step: int) -> Tensor:
         # eqs. 39, 40; differs from the printed eq. 40: its denominator sums over parents, because only then do a
         # child's couplings sum to one, as eq. 38 demands.
         return agree(votes, unit(clusters)) / self.entropy_weights[step]

@@ -1,0 +1,48 @@
+"""Coordinates of children on a grid, added to their votes: Hinton, Sabour, Frosst 2018."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from torchcaps.errors import check_choice, complaint
+
+COORDINATE_PLACES = ("column", "first")
+
+
+def check_coordinates(owner: str, place: str, dim: int, axes: int) -> None:
+    """Refuse a place that poses of `dim` numbers do not have."""
+    check_choice(owner, "coordinates", place, COORDINATE_PLACES)
+    side = math.isqrt(dim)
+    if place == "column" and (side**2 != dim or side < axes):
+        expected = f"square pose matrices with at least {axes} rows for coordinates"
+        raise complaint(owner, expected, f"poses of {dim} numbers", 'Put the coordinates "first".')
+    if dim < axes:
+        raise complaint(owner, f"at least {axes} numbers in a pose for coordinates", dim, "Use larger poses.")
+
+
+def add_coordinates(
+    votes: Float[Tensor, "b *grid i j d"], place: str = "column", scale: float = 1.0
+) -> Float[Tensor, "b *grid i j d"]:
+    """Coordinate addition (Hinton 2018): tell votes from a grid where their child stands.
+
+    Each grid axis runs from -scale/2 to scale/2. The row is added to one element of the vote and the column to the
+    next: "column" takes the first elements of the matrix's right-hand column (the paper), "first" the vote's first
+    elements (the official code; for vectors).
+    """
+    grid = votes.shape[1:-3]
+    dim = votes.shape[-1]
+    check_coordinates("add_coordinates", place, dim, len(grid))
+    side = math.isqrt(dim)
+    step, offset = (side, side - 1) if place == "column" else (1, 0)
+    shift = votes.new_zeros(*grid, dim)
+    for axis, size in enumerate(grid):
+        place_of_child = ((torch.arange(size, device=votes.device, dtype=votes.dtype) + 0.5) / size - 0.5) * scale
+        spread = place_of_child.view(*(size if other == axis else 1 for other in range(len(grid))), 1)
+        basis = torch.zeros(dim, device=votes.device, dtype=votes.dtype)
+        basis[offset + axis * step] = 1
+        shift = shift + spread * basis
+    return votes + shift[..., None, None, :]

@@ -1,0 +1,145 @@
+"""Votes that are never made give the same parents, couplings and gradients as votes that are."""
+
+import pytest
+import torch
+
+import torchcaps as tc
+from tests.tiles import capsules
+from torchcaps.functional import agree, combine
+from torchcaps.layers.votes import FullVotes, SharedVotes, make_votes
+from torchcaps.routing import Dynamic
+from torchcaps.unmade import Unmade
+
+KINDS = [("full", False), ("full", True), ("shared", False), ("shared", True), ("factorised", False)]
+
+
+def both(votes, bias, leading=(3,), mask=None):
+    """Votes of the same poses, made and not made, and the tensors they are made from."""
+    torch.manual_seed(1)
+    transform = make_votes(votes, 5, 3, 4, 6, bias=bias).double()
+    for parameter in transform.parameters():
+        torch.nn.init.normal_(parameter)
+    poses = torch.randn(*leading, 5, 4, dtype=torch.float64, requires_grad=True)
+    made = transform(poses)
+    if mask is not None:
+        made = made.masked_fill(~mask[..., None, None], 0)
+    return made, transform.unmade(poses, mask, *transform.linear()), [poses, *transform.parameters()]
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["whole", "masked"])
+@pytest.mark.parametrize("leading", [(3,), (2, 3), (2, 1, 2)], ids=str)
+@pytest.mark.parametrize(("votes", "bias"), KINDS)
+def test_products_and_gradients_are_those_of_made_votes(votes, bias, leading, masked):
+    mask = torch.rand(*leading, 5) > 0.4 if masked else None
+    made, unmade, leaves = both(votes, bias, leading, mask)
+    weights = torch.rand(*leading, 5, 3, dtype=torch.float64, requires_grad=True)
+    centres = torch.randn(*leading, 3, 6, dtype=torch.float64, requires_grad=True)
+    assert unmade.shape == made.shape
+    found = []
+    for given in (made, unmade):
+        sums, inner = combine(weights, given), agree(given, centres)
+        loss = (sums.sin() * centres).sum() + (inner.cos() * weights).sum()
+        found.append([sums, inner, *torch.autograd.grad(loss, [weights, centres, *leaves])])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("votes", "bias"), KINDS)
+def test_gradients_are_those_of_finite_differences(votes, bias):
+    _, unmade, _ = both(votes, bias)
+    weights = torch.rand(3, 5, 3, dtype=torch.float64, requires_grad=True)
+    centres = torch.randn(3, 3, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(unmade.combine, weights)
+    assert torch.autograd.gradcheck(unmade.agree, centres)
+
+
+def test_one_number_for_all_pairs_is_combined_in_one_product():
+    made, unmade, _ = both("full", True, (2, 3))
+    even = torch.tensor(0.25, dtype=torch.float64).expand(made.shape[:-1])
+    torch.testing.assert_close(unmade.combine(even), combine(even, made))
+
+
+class Kinds(Dynamic):
+    """Dynamic routing that writes down what it is given for votes."""
+
+    sees_no_votes = forgets = True
+
+    def update(self, votes, weights, previous, step):
+        self.seen.append("unmade" if isinstance(votes, Unmade) else "made")
+        return super().update(votes, weights, previous, step)
+
+
+def kinds_seen(layer, children, learning=True):
+    layer.routing.seen = []
+    with torch.set_grad_enabled(learning):
+        parents = layer(children)
+        if learning:
+            parents.poses.sum().backward()
+    return set(layer.routing.seen)
+
+
+@pytest.mark.parametrize(
+    ("votes", "gradients", "learning", "expected"),
+    [
+        ("full", "all", True, "made"),
+        ("full", "all", False, "unmade"),
+        ("full", "last", True, "unmade"),
+        ("shared", "all", True, "unmade"),
+        ("shared", "all", False, "unmade"),
+    ],
+)
+def test_votes_are_made_only_where_it_pays(votes, gradients, learning, expected):
+    layer = tc.DenseCapsules(7, 4, 5, 6, votes=votes, routing=Kinds(gradients=gradients), tile_bytes=500).double()
+    assert kinds_seen(layer, capsules(5, 7, 5), learning) == {expected}
+
+
+def test_a_class_made_from_another_does_not_inherit_its_word():
+    class Looks(Kinds):
+        pass
+
+    class Doubled(SharedVotes):
+        def transform(self, poses, *ready):
+            return 2 * super().transform(poses, *ready)
+
+    children = capsules(5, 7, 5)
+    layer = tc.DenseCapsules(7, 4, 5, 6, votes="shared", routing=Looks()).double()
+    assert kinds_seen(layer, children) == {"made"}
+    doubled = tc.DenseCapsules(7, 4, 5, 6, votes=Doubled(7, 4, 5, 6), routing=Kinds()).double()
+    assert kinds_seen(doubled, children) == {"made"}
+
+
+def test_hooks_and_parametrisations_see_their_votes():
+    children = capsules(5, 7, 5)
+    layer = tc.DenseCapsules(7, 4, 5, 6, votes="shared", routing=Kinds()).double()
+    shapes = []
+    handle = layer.votes.register_forward_hook(lambda module, given, votes: shapes.append(votes))
+    assert kinds_seen(layer, children) == {"made"}
+    assert shapes
+    handle.remove()
+    assert kinds_seen(layer, children) == {"unmade"}
+    plain = layer(children).poses
+    torch.nn.utils.parametrize.register_parametrization(layer.votes, "weight", torch.nn.Tanh())
+    assert kinds_seen(layer, children) == {"made"}
+    assert not torch.allclose(layer(children).poses, plain)
+
+
+def test_padding_of_any_value_is_nothing():
+    layer = tc.DenseCapsules(7, 4, 5, 6, votes="full", vote_bias=True, routing="dynamic")
+    torch.nn.init.normal_(layer.votes.bias)
+    mask = torch.arange(7).expand(2, 7) < 5
+    poses = torch.randn(2, 7, 5)
+    with torch.no_grad():
+        expected = layer(tc.Capsules(poses.masked_fill(~mask.unsqueeze(-1), 0), torch.ones(2, 7), mask)).poses
+        poses[~mask] = torch.nan
+        assert torch.equal(layer(tc.Capsules(poses, torch.ones(2, 7), mask)).poses, expected)
+
+
+def test_half_precision_votes_are_made():
+    layer = tc.DenseCapsules(7, 4, 5, 6, votes="shared", routing=Kinds())
+    children = tc.Capsules(torch.randn(2, 7, 5), torch.ones(2, 7))
+    with torch.autocast("cpu", torch.float16):
+        assert kinds_seen(layer, children, learning=False) == {"made"}
+
+
+def test_full_votes_say_so_for_themselves():
+    assert "linear" in vars(FullVotes)
+    assert make_votes("factorised", 5, 3, 4, 6, normalise=True).linear() is None
