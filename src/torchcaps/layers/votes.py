@@ -183,7 +183,7 @@ class SharedVotes(VoteTransform):
     """u_j|i = W_j u_i: a matrix for every parent, so any number of children will do."""
 
     shared_bias = True
-    costs = 4
+    costs = 1
 
     def build(self) -> None:
         self.weight = self.weights(self.out_capsules, self.in_dim, self.out_dim)
@@ -208,7 +208,7 @@ class FactorisedVotes(VoteTransform):
     """u_j|i = W_j W~_i u_i: a matrix for every child and one for every parent."""
 
     shared_bias = True
-    costs = 4
+    costs = 1
 
     def outer_weight(self) -> nn.Parameter:
         return self.parent_weight

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from torchcaps.functional import safe_divide, safe_log
 from torchcaps.types import Activations, Couplings, Mask
@@ -43,10 +44,8 @@ def compete(
     hard gives a child wholly to its best parent (equal ones share it); leaky lets one more score, always zero, compete
     and drops it. Masked children and parents not kept get exactly zero.
     """
-    plain = mask is None and kept is None and not (hard or leaky)
-    if plain and over_parents is over_own_parents:
-        outside = scores.stride(-1) > scores.stride(-2)  # parents lie outside of children in memory
-        return scores.mT.softmax(-2).mT if outside else scores.softmax(-1)
+    if kept is None and not hard and over_parents is over_own_parents:
+        return silence(_softmax(scores, leaky), mask, None, 0)
     scores = silence(scores, mask, kept, -math.inf)
     top = over_parents(scores, torch.amax).detach()
     top = top.masked_fill(top == -math.inf, 0)  # a child that nobody may take
@@ -57,6 +56,14 @@ def compete(
     if leaky:
         total = total + ((top == 0).to(top.dtype) if hard else (-top).exp())
     return safe_divide(shares, total)
+
+
+def _softmax(scores: Tensor, leaky: bool) -> Tensor:
+    """A softmax over the last axis, with one more score of zero that is dropped again if it is leaky."""
+    if scores.stride(-1) > scores.stride(-2):  # parents lie outside of children in memory: full vector lanes
+        rows = pad(scores.mT, (0, 0, 0, 1)) if leaky else scores.mT
+        return rows.softmax(-2)[..., : scores.shape[-1], :].mT
+    return (pad(scores, (0, 1)) if leaky else scores).softmax(-1)[..., : scores.shape[-1]]
 
 
 def sample_parents(like: Activations, parents: int, share: float) -> Mask:
