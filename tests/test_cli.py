@@ -82,7 +82,7 @@ def test_list(capsys, what, names):
 def test_own_pictures_are_learned_evaluated_and_predicted(capsys, trained, pictures, tmp_path):
     assert run("evaluate", trained) == 0
     said = capsys.readouterr()
-    assert "12 images" in said.out
+    assert "12 examples" in said.out
     assert "accuracy 100.00%, error 0.00% (95 % interval 0.00% to " in said.out
     assert (trained / "evaluation" / "confusion.png").stat().st_size > 5000
     assert (trained / "evaluation" / "examples.png").stat().st_size > 5000
@@ -112,7 +112,7 @@ def test_the_split_of_own_pictures_stays_when_files_are_added(capsys, trained, p
     Image.new("L", (20, 20)).save(extra)
     try:
         assert run("evaluate", trained, "--json", "--no-pictures") == 0
-        assert json.loads(capsys.readouterr().out)["test"]["images"] == 12
+        assert json.loads(capsys.readouterr().out)["test"]["examples"] == 12
     finally:
         extra.unlink()
 
@@ -124,7 +124,7 @@ def test_other_data_are_evaluated_in_the_classes_of_the_run(capsys, trained, tmp
     assert "expected classes among left, right, got aside" in capsys.readouterr().err
     (folder / "aside").rename(folder / "left")
     assert run("evaluate", trained, "--data", folder, "--no-pictures", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["test"]["images"] == 10
+    assert json.loads(capsys.readouterr().out)["test"]["examples"] == 10
 
 
 def test_config_is_read_back_and_options_beside_it_win(trained, pictures, tmp_path):
@@ -168,7 +168,7 @@ def test_smallnorb_in_its_public_format_trains_end_to_end(tmp_path, capsys):
     words = ["smallnorb", "--data-dir", tmp_path / "data", "--model", "matrix-small", "--option", "sizes=[8,2,2,2]"]
     assert run("train", *words, "--size", 32, "--epochs", 1, "--iterations", 1, "--out", tmp_path / "run") == 0
     assert run("evaluate", tmp_path / "run", "--data-dir", tmp_path / "data") == 0
-    assert "smallnorb, test: 60 images" in capsys.readouterr().out
+    assert "smallnorb, test: 60 examples" in capsys.readouterr().out
     words += ["--size", 32, "--epochs", 1, "--iterations", 1, "--viewpoint", "elevation"]
     assert run("train", *words, "--out", tmp_path / "views") == 0
     assert run("evaluate", tmp_path / "views", "--no-pictures") == 0
@@ -180,7 +180,7 @@ def test_smallnorb_in_its_public_format_trains_end_to_end(tmp_path, capsys):
 def test_moved_pictures_keep_the_split_of_the_run(capsys, trained, pictures, tmp_path):
     shutil.copytree(pictures, tmp_path / "moved")
     assert run("evaluate", trained, "--data", tmp_path / "moved", "--no-pictures", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["test"]["images"] == 12  # not the 48 it was trained on
+    assert json.loads(capsys.readouterr().out)["test"]["examples"] == 12  # not the 48 it was trained on
 
 
 def test_a_run_is_evaluated_from_any_folder(capsys, trained, tmp_path, monkeypatch):
@@ -228,11 +228,11 @@ def test_results_are_json_even_for_classes_without_images(tmp_path, trained, cap
 
 
 def test_examples_of_the_help_can_be_parsed():
-    from torchcaps import cli, config
+    from torchcaps import cli, commands, config
 
-    text = cli.HELP + Path(cli.__file__).read_text()
+    text = cli.HELP + Path(commands.__file__).read_text()
     lines = set(re.findall(r"^ *(?:\"  |  )torchcaps train (.*?)(?:  .*)?$", text, re.MULTILINE))
     assert len(lines) >= 6
     for line in lines:
         if not line.startswith(("DATA", "--config")):
-            cli._parse(config.Train, line.split(), "train", "", config.Train())
+            commands._parse(config.Train, line.rstrip('"').split(), "train", "", config.Train())

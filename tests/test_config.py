@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from torchcaps.config import RECIPES, TrainConfig, complete, load_config, save_config
+from torchcaps.config import TEXT, TrainConfig, load_config, save_config
 from torchcaps.errors import InputError
-from torchcaps.models import MODELS
+from torchcaps.models import IMAGE_MODELS, MODELS, TEXT_MODELS
+from torchcaps.recipes import RECIPES, complete
 
 # Scripts rely on these names: adding one is fine, renaming one is not.
 FLAGS = """data out model routing iterations option preset epochs batch_size lr schedule weight_decay loss
-reconstruction augment size colour viewpoint validation test limit data_dir seed patience device precision
-compile tensorboard"""
+down_weight reconstruction augment size colour viewpoint text label separator encoding vectors tune max_length
+validation test folds fold limit data_dir seed patience device precision compile tensorboard"""
 
 
 def test_flags_are_frozen():
@@ -23,8 +24,9 @@ def test_flags_are_frozen():
 @pytest.mark.parametrize("preset", ["default", "paper", "best"])
 def test_every_model_has_a_recipe_that_fills_in_everything(preset):
     assert RECIPES.keys() == MODELS.keys()
+    assert set(TEXT) == TEXT_MODELS.keys()
     for model in RECIPES:
-        config = complete(TrainConfig(model=model, preset=preset), 1000)
+        config = complete(TrainConfig(model=model, preset=preset), 1000, texts=model in TEXT)
         for name in ("epochs", "batch_size", "lr", "schedule", "weight_decay", "reconstruction", "augment"):
             assert getattr(config, name) is not None
 
@@ -45,7 +47,7 @@ def test_paper_presets_are_the_papers():
 
 
 def test_pairs_take_any_model_and_preset_without_augmentation():
-    for model in RECIPES:
+    for model in IMAGE_MODELS:
         for preset in ("default", "paper", "best"):
             config = complete(TrainConfig("multimnist", model=model, preset=preset), 1000, several=True)
             assert (config.augment, config.loss) == ("none", None)

@@ -142,7 +142,7 @@ def test_one_class(capsys, tmp_path):
     folder = save_pictures(tmp_path / "one")
     for path in (folder / "right").iterdir():
         path.unlink()
-    assert "expected at least two classes with images, got left" in sentence(capsys, "train", folder)
+    assert "expected at least two classes with examples, got left" in sentence(capsys, "train", folder)
 
 
 def test_broken_pictures_among_many_are_left_out_with_a_warning(capsys, tmp_path):
@@ -204,7 +204,7 @@ def test_wrong_checksum(capsys, tmp_path):
         (["train", "multimnist-5k", "--augment", "shift"], "no augmentation and the margin loss"),
         (["train", "multimnist-5k", "--size", "20"], "its images are made as they are shown"),
         (["evaluate", "nowhere"], "expected a run folder, got no such folder"),
-        (["predict", "nowhere"], "expected picture files or folders"),
+        (["predict", "nowhere"], "expected files or texts"),
         (["train", "--epoch", "3"], "Unrecognized options: --epoch"),
         (["train", "--epochs", "abc"], "Error parsing --epochs"),
         (["evaluate"], "Missing from torchcaps evaluate: RUN"),
@@ -213,7 +213,7 @@ def test_wrong_checksum(capsys, tmp_path):
         (["train", "digits", "--size", "100000"], "size between 4 and 1024"),
         (["train", "digits", "--validation", "nan"], "validation between 0 and 0.9"),
         (["train", "digits", "--seed", "99999999999999"], "seed between 0"),
-        (["train", "digits", "--limit", "3"], "expected images of every class, got none of"),
+        (["train", "digits", "--limit", "3"], "expected examples of every class, got none of"),
         (["train", "digits", "--viewpoint", "azimuth"], "azimuth"),
         (["train", "digits", "--option", "capsules=abc"], "capsules to be a whole number from 1 on"),
         (["train", "digits", "--option", "capsules=0"], "capsules to be a whole number from 1 on"),
@@ -229,7 +229,7 @@ def test_wrong_checksum(capsys, tmp_path):
             "expected a capsule model, got cnn-small",
         ),
         (["train", "digits", "--iterations", "2"], "got iterations"),
-        (["dance"], "expected train, evaluate, predict, list, bench, got 'dance'"),
+        (["dance"], "expected train, evaluate, predict, explain, list, bench, got 'dance'"),
     ],
 )
 def test_unknown_names_and_misfits(capsys, tmp_path, monkeypatch, words, expected):

@@ -17,14 +17,17 @@ RANKS = [
     ["types"],
     ["data", "fields"],
     ["config"],
+    ["recipes"],
     ["scratch", "precision"],
     ["ledger", "layout", "tiling", "unmade"],
     ["functional"],
     ["routing"],
     ["layers", "losses"],
     ["models"],
+    ["rundata"],
     ["runs", "evaluate"],
-    ["train", "predict", "plots", "listing", "bench"],
+    ["train", "predict", "explain", "floor", "plots", "listing", "bench"],
+    ["commands"],
     ["cli", "__main__"],
 ]
 

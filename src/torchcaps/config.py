@@ -1,24 +1,24 @@
 """What a training run needs to know. The dataclass is the command line: fields are options, their texts the help.
 
-An option left out is filled in by `complete`, from the recipe of its model and the number of training images.
+An option left out is filled in by `recipes.complete`, for its model and the number of training examples.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from torchcaps.errors import check_choice, check_count, check_positive, check_range, complaint
+from torchcaps.errors import complaint
 from torchcaps.fields import read_fields
 
 Value = TypeVar("Value")
-PLAIN = ("cnn", "cnn-small")  # no capsules: nothing to route, nothing to draw from
+PLAIN = ("cnn", "cnn-small", "textcnn", "bilstm")  # no capsules: nothing to route, nothing to draw from
+TEXT = ("text-a", "text-b", "textcnn", "bilstm")  # for texts; all others are for images
 # What help shows for options that may be left out.
 Count = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
 Number = Annotated[float | None, arg(metavar="X", help_behavior_hint="")]
@@ -32,12 +32,14 @@ Viewpoint = Literal["azimuth", "elevation"]
 @dataclass(frozen=True)
 class TrainConfig:
     data: Annotated[Positional[str], arg(metavar="DATA")] = "mnist-5k"
-    """A name (torchcaps list datasets), a folder with a subfolder of pictures for each class, an .npz, or idx files."""
+    """A name (torchcaps list datasets), a folder with a subfolder of pictures for each class, an .npz or idx files, or
+    a table of texts (.csv, .tsv, .jsonl)."""
     out: Folder = None
     """The run folder to make; left out, a new one under runs/."""
 
-    model: Annotated[str, arg(metavar="NAME")] = "efficient"
-    """efficient, capsnet, matrix, matrix-small, cnn or cnn-small (torchcaps list models)."""
+    model: Name = None
+    """efficient, capsnet, matrix, matrix-small, cnn or cnn-small for images; text-a, text-b, textcnn or bilstm for
+    texts; left out, efficient or text-b."""
     routing: Name = None
     """attention, dynamic, em, entropy, gaussian, kmeans or uniform; left out, the model's own."""
     iterations: Count = None
@@ -45,12 +47,13 @@ class TrainConfig:
     option: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = ()
     """A further option of the model or its routing as NAME=VALUE, say capsules=32 or leaky=true; may be repeated."""
 
-    preset: Literal["default", "paper", "best"] = "default"
-    """Where an option is left out: a quick good recipe, the choices of the model's paper, or a longer recipe."""
+    preset: Literal["default", "paper", "best", "code"] = "default"
+    """Where an option is left out: a quick good recipe, the choices of the model's paper, a longer recipe, or (text-a,
+    text-b) those of the code that the paper's authors released."""
     epochs: Count = None
-    """Times through the training images."""
+    """Times through the training examples."""
     batch_size: Count = None
-    """Images in each step."""
+    """Images or texts in each step."""
     lr: Number = None
     """The highest learning rate."""
     schedule: Annotated[Schedule | None, arg(metavar="NAME", help_behavior_hint="")] = None
@@ -59,6 +62,8 @@ class TrainConfig:
     """Decoupled weight decay (AdamW)."""
     loss: Annotated[Loss | None, arg(metavar="NAME", help_behavior_hint="")] = None
     """margin, spread, nll or cross-entropy; left out, the one that suits the routing."""
+    down_weight: Number = None
+    """Weight of the classes that are not there in the margin loss; left out, 0.5."""
     reconstruction: Number = None
     """Weight of the squared error of the reconstruction, summed over pixels; 0 for no decoder."""
     augment: Name = None
@@ -70,17 +75,38 @@ class TrainConfig:
     """Pictures of a folder in colour or in grey; left out, as they are."""
     viewpoint: Annotated[Viewpoint | None, arg(metavar="NAME", help_behavior_hint="")] = None
     """azimuth or elevation: train on some of them only; evaluate then tells familiar and novel viewpoints apart."""
+
+    text: Name = None
+    """The column of a table that holds texts; left out, text."""
+    label: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME", help_behavior_hint="")] = ()
+    """The column of labels; left out, label. Repeated: columns with 0 or 1 for a class each."""
+    separator: Name = None
+    """What stands between labels where a cell may hold any number of them."""
+    encoding: Annotated[str, arg(metavar="NAME")] = "utf-8"
+    """The encoding of a table."""
+    vectors: Name = None
+    """Word vectors to begin with: glove-6b-50d (needs torchcaps[vectors]) or a file in GloVe's text format; left out,
+    random ones."""
+    tune: bool = True
+    """Learn word vectors too; --no-tune keeps them as given."""
+    max_length: Count = None
+    """Words of a text that are read; left out, 200."""
+
     validation: float = 0.1
-    """The share of your own images held out to choose the best epoch."""
+    """The share of your own data held out to choose the best epoch."""
     test: float = 0.2
-    """The share of your own images held out for the test."""
+    """The share of your own data held out for the test."""
+    folds: Count = None
+    """Train so many times, each time with another part for the test (cross-validation); for data in one piece."""
+    fold: Count = None
+    """Of these, only the one with this number, from 1 on."""
     limit: Count = None
-    """Train on so many images only, stratified."""
+    """Train on so many examples only, stratified."""
     data_dir: Folder = None
     """Where data sets by name are kept; left out, TORCHCAPS_DATA or a cache folder in your home."""
 
     seed: int = 0
-    """Makes the run repeatable: start, order, augmentation, split of your own images."""
+    """Makes the run repeatable: start, order, augmentation, split of your own data."""
     patience: Count = None
     """Stop when the validation accuracy has not risen for so many epochs."""
     device: Annotated[str, arg(metavar="NAME")] = "auto"
@@ -101,14 +127,16 @@ class TrainConfig:
             options["routing"] = self.routing
         if self.iterations is not None:
             options["iterations"] = self.iterations
-        if self.model not in PLAIN:
+        if self.model in TEXT:
+            options["tune"] = self.tune
+        elif self.model not in PLAIN:
             options["decoder"] = bool(self.reconstruction)
         return options
 
 
 @dataclass(frozen=True)
 class Train(TrainConfig):
-    """Train a network on labelled images and keep it in a run folder: weights, metrics, split, options."""
+    """Train a network on labelled images or texts and keep it in a run folder: weights, metrics, split, options."""
 
     config: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
     """Take the options from this JSON file (the config.json of a run); those given beside it win."""
@@ -124,6 +152,8 @@ class Evaluate:
     """The run folder."""
     data: Annotated[str | None, arg(metavar="DATA", help_behavior_hint="")] = None
     """Other data than the run's own: a name, a folder or a file. All of a folder or file is used."""
+    floor: bool = False
+    """Of texts, also: what a logistic regression on their words reaches (TF-IDF, scikit-learn)."""
     part: Literal["test", "validation", "train"] = "test"
     """The part of the data."""
     data_dir: Folder = None
@@ -138,16 +168,37 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Predict:
-    """Classify picture files with a trained run."""
+    """Classify pictures or texts with a trained run."""
 
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     """The run folder."""
-    files: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE...")]
-    """Picture files, and folders of them."""
+    inputs: Annotated[Positional[tuple[str, ...]], arg(metavar="INPUT...")]
+    """Picture files, and folders of them. For texts: the texts themselves, files of them (tables, or a text in each
+    line), or - for the lines of standard input."""
+    text: Name = None
+    """The column of a table that holds texts; left out, as in training."""
     device: Annotated[str, arg(metavar="NAME")] = "auto"
     """auto, cpu, cuda or mps."""
     json: bool = False
     """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True)
+class Explain:
+    """Show which n-grams of a text decided: those with the strongest connection to the class it was given."""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder, of text-a or text-b."""
+    inputs: Annotated[Positional[tuple[str, ...]], arg(metavar="INPUT...")]
+    """Texts, files of them (tables, or a text in each line), or - for the lines of standard input."""
+    text: Name = None
+    """The column of a table that holds texts; left out, as in training."""
+    top: int = 5
+    """How many n-grams to show for each class."""
+    html: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """Write a page with all texts, words shaded by their strength."""
+    json: bool = False
+    """Print JSON instead."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +231,7 @@ class Bench:
 
 def filled(value: Value | None) -> Value:
     """An option that `complete` has filled in."""
-    assert value is not None, "complete(config, images) comes first"
+    assert value is not None, "complete(config, examples) comes first"
     return value
 
 
@@ -193,96 +244,6 @@ def _parse_option(text: str) -> tuple[str, Any]:
     except json.JSONDecodeError:
         parsed = value
     return name, tuple(parsed) if isinstance(parsed, list) else parsed
-
-
-# What an option is when it is left out. "images" is how many a run shows at least, so that small sets get more epochs.
-_COMMON = {
-    "images": 70_000,
-    "epochs": 10,
-    "batch_size": 64,
-    "lr": 3e-3,
-    "schedule": "one-cycle",
-    "weight_decay": 0.01,
-    "reconstruction": 0.0005,
-}
-_SABOUR = {**_COMMON, "images": 0, "batch_size": 128, "lr": 1e-3, "schedule": "exponential", "weight_decay": 0.0}
-_MATRIX = {**_COMMON, "images": 30_000, "batch_size": 32, "lr": 5e-3, "weight_decay": 1e-4, "reconstruction": 0.0}
-# Beside the calibrated start of `models/calibrate.py`: what makes EM routing learn in minutes rather than days.
-_EM_OPTIONS = ("standardise=true", "batch_norm=true", "sharpness=0.0625", "variance_floor=0.1")
-RECIPES: dict[str, dict[str, dict[str, Any]]] = {
-    "efficient": {
-        "default": _COMMON,
-        "best": {**_COMMON, "epochs": 30, "images": 200_000},
-        "paper": {**_SABOUR, "epochs": 150, "batch_size": 16, "lr": 5e-4},
-    },
-    "capsnet": {
-        "default": {**_COMMON, "batch_size": 128, "lr": 2e-3},
-        "best": {**_COMMON, "batch_size": 128, "lr": 2e-3, "epochs": 50},
-        "paper": {**_SABOUR, "epochs": 50, "augment": "shift"},
-    },
-    "matrix": {
-        "default": _MATRIX,
-        "best": {**_MATRIX, "epochs": 50},
-        "paper": {**_SABOUR, "batch_size": 64, "lr": 3e-3, "weight_decay": 2e-7, "epochs": 300, "reconstruction": 0.0},
-    },
-    "cnn": {
-        "default": {**_COMMON, "lr": 1e-3},
-        "best": {**_COMMON, "lr": 1e-3, "epochs": 30},
-        "paper": {**_SABOUR, "epochs": 50, "augment": "shift"},
-    },
-}
-RECIPES |= {"matrix-small": RECIPES["matrix"], "cnn-small": {**RECIPES["efficient"], "paper": RECIPES["cnn"]["paper"]}}
-_AUGMENT = {"toys": "norb", "toys-full": "norb", "smallnorb": "norb", "eth-80": "photo"}
-
-
-def complete(config: TrainConfig, images: int, *, several: bool = False) -> TrainConfig:
-    """The config with every option filled in, for so many training images; several: each shows more than one thing."""
-    check_given(config)
-    if several and (config.augment not in (None, "none") or config.loss not in (None, "margin")):
-        got = f"augment {config.augment} and loss {config.loss}"
-        expected = "no augmentation and the margin loss for images of several things"
-        raise complaint("train", expected, got, "Leave --augment and --loss out.")
-    recipe = dict(RECIPES[config.model][config.preset])
-    shown = recipe.pop("images")
-    recipe["epochs"] = max(recipe["epochs"], math.ceil(shown / max(1, images)))
-    recipe.setdefault("augment", _AUGMENT.get(config.data, "affine"))
-    if several:
-        recipe["augment"] = "none"
-    if config.model in PLAIN:
-        recipe["reconstruction"] = 0.0
-    if config.model.startswith("matrix") and config.routing in (None, "em") and config.preset != "paper":
-        own = {text.partition("=")[0] for text in config.option}
-        more = tuple(text for text in _EM_OPTIONS if text.partition("=")[0] not in own)
-        loss = config.loss if several else config.loss or "cross-entropy"
-        config = dataclasses.replace(config, option=config.option + more, loss=loss)
-    missing = {name: value for name, value in recipe.items() if getattr(config, name) is None}
-    return dataclasses.replace(config, **missing)
-
-
-def check_given(config: TrainConfig) -> None:
-    """Refuse what cannot be right, before any work is done."""
-    check_choice("train", "model", config.model, list(RECIPES))
-    check_choice("train", "preset", config.preset, list(RECIPES[config.model]))
-    for name in ("epochs", "batch_size", "iterations", "size", "limit", "patience"):
-        if getattr(config, name) is not None:
-            check_count("train", name, getattr(config, name))
-    if config.size is not None:
-        check_range("train", "size", config.size, 4, 1024)
-    if config.lr is not None:
-        check_positive("train", "lr", config.lr)
-    for name in ("weight_decay", "reconstruction"):
-        if getattr(config, name) is not None:
-            check_range("train", name, getattr(config, name), 0)
-    for name in ("validation", "test"):
-        check_range("train", name, getattr(config, name), 0, 0.9)
-    check_count("train", "seed", config.seed, 0)
-    check_range("train", "seed", config.seed, 0, 2**31)
-    for name in config.model_options(given=True):
-        if name in ("routing", "iterations", "decoder", "encoder"):
-            remedy = "For the decoder there is --reconstruction, an encoder needs Python."
-            raise complaint("--option", "no option that has a flag of its own", name, remedy)
-    if config.model in PLAIN and config.reconstruction:
-        raise complaint("--reconstruction", "a capsule model", config.model, "Drop it: there is nothing to draw from.")
 
 
 def save_config(config: TrainConfig, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How well a model does: accuracy with its interval, the confusion of classes, and how well reconstructions fit."""
+"""How well a model does: accuracy with its interval, precision and recall, confusion, and how reconstructions fit."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from torchcaps.data import Batch, Images
-from torchcaps.models import ImageModel
+from torchcaps.data import Batch, Examples
+from torchcaps.models import ImageModel, Model
 from torchcaps.types import Capsules
 
 
@@ -21,11 +21,47 @@ def top_classes(activations: Float[Tensor, "b y"], count: int = 1) -> Int[Tensor
     return activations.topk(count, dim=-1).indices
 
 
+THRESHOLD = 0.5  # a class is said to be there if its activation is above, where any number of them may be
+
+
+def shown_classes(labels: Tensor, classes: int) -> Bool[Tensor, "b y"]:
+    """Which classes are there: from class indices [b] or [b n], or truth values [b y] as they are."""
+    if labels.dtype == torch.bool:
+        return labels
+    indices = labels.unsqueeze(-1) if labels.ndim == 1 else labels
+    return torch.zeros(len(labels), classes, dtype=torch.bool, device=labels.device).scatter_(1, indices, True)
+
+
+def said_classes(activations: Float[Tensor, "b y"], labels: Tensor) -> Bool[Tensor, "b y"]:
+    """Which classes the answer names: as many as there are labels, or for truth values all above the threshold."""
+    if labels.dtype == torch.bool:
+        return activations > THRESHOLD
+    count = 1 if labels.ndim == 1 else labels.shape[-1]
+    return torch.zeros_like(activations, dtype=torch.bool).scatter_(1, top_classes(activations, count), True)
+
+
 def hits(activations: Float[Tensor, "b y"], labels: Tensor) -> Bool[Tensor, " b"]:
-    """Whether the most active classes are exactly the labels: [b], or [b n] in any order for n things in one image."""
-    labels = labels.unsqueeze(-1) if labels.ndim == 1 else labels
-    predicted = top_classes(activations, labels.shape[-1])
-    return (predicted.sort().values == labels.sort().values).all(-1)
+    """Whether the classes named are exactly those that are there: labels [b], [b n], or truth values [b y]."""
+    return (said_classes(activations, labels) == shown_classes(labels, activations.shape[-1])).all(-1)
+
+
+def scores(shown: Bool[Tensor, "n y"], said: Bool[Tensor, "n y"]) -> dict[str, float]:
+    """Exact-match ratio; precision, recall and F1 averaged over examples, over all decisions (micro) and over classes
+    (macro). What is 0 / 0 counts as 0.
+    """
+    result = {"exact_match": float((shown == said).all(-1).double().mean())}
+    for name, axis in (("samples", -1), ("micro", None), ("macro", 0)):
+        both, right, named = (
+            values.double().sum() if axis is None else values.double().sum(axis)
+            for values in (shown & said, shown, said)
+        )
+        parts = {
+            "precision": both / named.clamp(min=1),
+            "recall": both / right.clamp(min=1),
+            "f1": 2 * both / (named + right).clamp(min=1),
+        }
+        result |= {f"{word}_{name}": float(values.mean()) for word, values in parts.items()}
+    return result
 
 
 def wilson_interval(successes: int, count: int, z: float = 1.959964) -> tuple[float, float]:
@@ -41,7 +77,7 @@ def wilson_interval(successes: int, count: int, z: float = 1.959964) -> tuple[fl
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Answers to every image of a part: labels and predictions [n m] for m things in each, and activations [n y].
+    """Answers to every example of a part: labels [n m] for m things in each, or truth values [n y]; activations [n y].
 
     misfit: the mean squared error of the reconstruction drawn from the prediction, [n]; None without a decoder.
     """
@@ -51,14 +87,32 @@ class Evaluation:
     activations: Tensor
     misfit: Tensor | None
 
+    @property
+    def many(self) -> bool:
+        """May any number of classes be there?"""
+        return self.labels.dtype == torch.bool
+
     @cached_property
     def predictions(self) -> Tensor:
+        """[n m], for m things in each."""
         return top_classes(self.activations, self.labels.shape[-1])
+
+    @cached_property
+    def shown(self) -> Tensor:
+        return shown_classes(self.labels, len(self.classes))
+
+    @cached_property
+    def said(self) -> Tensor:
+        return said_classes(self.activations, self.labels)
 
     @cached_property
     def right(self) -> Tensor:
         """[n], whether all the classes were found and no other."""
-        return hits(self.activations, self.labels)
+        return (self.shown == self.said).all(-1)
+
+    def scores(self) -> dict[str, float]:
+        """Exact match, precision, recall and F1; see `scores`."""
+        return scores(self.shown, self.said)
 
     @property
     def count(self) -> int:
@@ -84,40 +138,38 @@ class Evaluation:
         return torch.bincount(pairs, minlength=size * size).view(size, size)
 
     def per_class(self) -> list[tuple[str, int, float, float]]:
-        """For each class its name, number of images, recall and precision (not a number where there are none)."""
-        size = len(self.classes)
-        shown = torch.zeros(self.count, size, dtype=torch.bool).scatter_(1, self.labels, True)
-        said = torch.zeros(self.count, size, dtype=torch.bool).scatter_(1, self.predictions, True)
-        both = (shown & said).sum(0).double()
-        recall, precision = both / shown.sum(0), both / said.sum(0)
-        rows = zip(self.classes, shown.sum(0).tolist(), recall.tolist(), precision.tolist(), strict=True)
+        """For each class its name, how many there are, recall and precision (not a number where there are none)."""
+        shown, said = self.shown.sum(0), self.said.sum(0)
+        both = (self.shown & self.said).sum(0).double()
+        recall, precision = both / shown, both / said
+        rows = zip(self.classes, shown.tolist(), recall.tolist(), precision.tolist(), strict=True)
         return list(rows)
 
 
-def misfits(model: ImageModel, batch: Batch, capsules: Capsules) -> Tensor | None:
+def misfits(model: Model, batch: Batch, capsules: Capsules) -> Tensor | None:
     """The mean squared error of each image's reconstruction from the predicted classes, [b]."""
-    if model.decoder is None:
+    if not isinstance(model, ImageModel) or model.decoder is None:
         return None
     count = 1 if batch.labels.ndim == 1 else batch.labels.shape[-1]
     drawn = model.reconstruct(capsules, top=count)
-    return (drawn.sum(1).clamp(max=1) - batch.images).square().flatten(1).mean(-1)
+    return (drawn.sum(1).clamp(max=1) - batch.inputs).square().flatten(1).mean(-1)
 
 
-def batches(data: Images, size: int) -> Iterator[Batch]:
+def batches(data: Examples, size: int) -> Iterator[Batch]:
     for rows in torch.arange(len(data)).split(size):
         yield data.batch(rows)
 
 
 @torch.no_grad()
-def evaluate(model: ImageModel, data: Images, *, batch_size: int = 64) -> Evaluation:
-    """The model's answers to every image, in evaluation mode, on the device where its weights are."""
+def evaluate(model: Model, data: Examples, *, batch_size: int = 64) -> Evaluation:
+    """The model's answers to every example, in evaluation mode, on the device where its weights are."""
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
     labels, activations, misfit = [], [], []
     for batch in batches(data, batch_size):
-        moved = batch._replace(images=batch.images.to(device))
-        capsules = model(moved.images)
+        moved = batch._replace(inputs=batch.inputs.to(device))
+        capsules = model(moved.inputs)
         labels.append(batch.labels.view(len(batch.labels), -1))
         activations.append(capsules.activations.float().cpu())
         errors = misfits(model, moved, capsules)

@@ -27,7 +27,7 @@ def _first_line(thing: object) -> str:
 
 
 def runs_table(folder: Path) -> list[list[str]]:
-    table = [["run", "data", "model", "routing", "epochs", "best validation"]]
+    table: list[list[str]] = [["run", "data", "model", "routing", "epochs", "best validation"]]
     for path in find_runs(folder):
         try:
             run = Run.open(path)
@@ -37,7 +37,7 @@ def runs_table(folder: Path) -> list[list[str]]:
         done, best = _progress(run)
         config = run.config
         routing = config.routing or "-"
-        table.append([str(path), config.data, config.model, routing, f"{done}/{config.epochs}", best])
+        table.append([str(path), config.data, config.model or "-", routing, f"{done}/{config.epochs}", best])
     return table if len(table) > 1 else [[f"no runs under {folder}"]]
 
 

@@ -10,17 +10,17 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from torchcaps.data import Images
+from torchcaps.data import Examples
 from torchcaps.evaluate import Evaluation
-from torchcaps.models import ImageModel
+from torchcaps.models import ImageModel, Model
 
 RIGHT, WRONG, GREY = "#1b7837", "#b2182b", "#555555"
 
 
-def evaluation_pictures(model: ImageModel, data: Images, result: Evaluation, folder: Path) -> list[Path]:
+def evaluation_pictures(model: Model, data: Examples, result: Evaluation, folder: Path) -> list[Path]:
     """The confusion of classes, and examples: images that were answered rightly and wrongly, with reconstructions."""
     folder.mkdir(parents=True, exist_ok=True)
-    figures = {"examples.png": examples_figure(model, data, result)}
+    figures = {"examples.png": examples_figure(model, data, result)} if isinstance(model, ImageModel) else {}
     if result.labels.shape[-1] == 1:
         figures["confusion.png"] = confusion_figure(result)
     with warnings.catch_warnings():
@@ -45,7 +45,7 @@ def confusion_figure(result: Evaluation) -> Figure:
     axes.set_yticks(range(size), names, parse_math=False)
     axes.set_xlabel("answer")
     axes.set_ylabel("truth")
-    axes.set_title(f"{result.errors:,} mistakes in {result.count:,} images ({result.accuracy:.2%} right)", fontsize=10)
+    axes.set_title(f"{result.errors:,} mistakes in {result.count:,} ({result.accuracy:.2%} right)", fontsize=10)
     if size <= 30:
         for row in range(size):
             for column in range(size):
@@ -57,7 +57,7 @@ def confusion_figure(result: Evaluation) -> Figure:
 
 
 @torch.no_grad()
-def examples_figure(model: ImageModel, data: Images, result: Evaluation, columns: int = 10) -> Figure:
+def examples_figure(model: ImageModel, data: Examples, result: Evaluation, columns: int = 10) -> Figure:
     """One row of images answered rightly, from all classes in turn, then the mistakes, the most confident first.
 
     Below each image stands its reconstruction, drawn from the predicted capsule; where an image shows two things, each
@@ -68,7 +68,7 @@ def examples_figure(model: ImageModel, data: Images, result: Evaluation, columns
     drawn = None
     if model.decoder is not None:
         device = next(model.parameters()).device
-        capsules = model.eval()(batch.images.to(device))
+        capsules = model.eval()(batch.inputs.to(device))
         drawn = model.reconstruct(capsules, top=result.labels.shape[-1]).cpu()  # [n m c h w]
     lines = -(-len(rows) // columns)
     high = 2 if drawn is not None else 1
@@ -76,7 +76,7 @@ def examples_figure(model: ImageModel, data: Images, result: Evaluation, columns
     grid = figure.add_gridspec(lines, columns, hspace=0.14, wspace=0.06, left=0.01, right=0.99, bottom=0.01, top=0.93)
     for place, row in enumerate(rows.tolist()):
         cell = grid[divmod(place, columns)].subgridspec(high, 1, hspace=0.03).subplots(squeeze=False)
-        show_image(cell[0, 0], batch.images[place])
+        show_image(cell[0, 0], batch.inputs[place])
         cell[0, 0].set_title(_caption(result, row), fontsize=7, pad=2, parse_math=False, color=_mark(result, row))
         if drawn is not None:
             show_image(cell[1, 0], _overlay(drawn[place]))
@@ -121,7 +121,7 @@ def _caption(result: Evaluation, row: int) -> str:
 
 
 def _spread(result: Evaluation, count: int) -> Tensor:
-    """Images answered rightly, taking the classes in turn."""
+    """Examples answered rightly, taking the classes in turn."""
     right = result.right.nonzero().squeeze(-1)
     labels = result.labels[right, 0]
     turns = torch.zeros(len(right))

@@ -1,18 +1,18 @@
-"""Answers for pictures in files: the class, how active it is, and whether the reconstruction fits the picture."""
+"""Answers for pictures in files and for texts: the class, how active it is, and whether a reconstruction fits."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from torchcaps.data import Batch, pictures_in, read_picture
+from torchcaps.data import Batch, Columns, Vocabulary, is_table, padded, pictures_in, read_picture, texts_in
 from torchcaps.errors import complaint
-from torchcaps.evaluate import misfits, top_classes
+from torchcaps.evaluate import THRESHOLD, misfits, top_classes
 from torchcaps.models import ImageModel
 from torchcaps.runs import Run
 
@@ -25,6 +25,15 @@ class Prediction:
     labels: tuple[str, ...]
     confidence: tuple[float, ...]
     fits: bool | None
+
+
+@dataclass(frozen=True)
+class TextPrediction:
+    """The answer for one text: its classes, the most active first, and how active they are, from 0 to 1."""
+
+    text: str
+    labels: tuple[str, ...]
+    confidence: tuple[float, ...]
 
 
 def collect(files: Sequence[Path]) -> list[Path]:
@@ -43,6 +52,8 @@ def predict(
     run: Run, files: Sequence[Path], *, batch_size: int = 64, device: torch.device | str = "cpu"
 ) -> list[Prediction]:
     """An answer for each picture; those that cannot be read are left out, counted and named in a warning."""
+    if run.facts.image_shape is None:
+        raise complaint("predict", "a run on images for pictures", "a run on texts", "Use predict_texts.")
     model = run.load_model().to(device)
     channels, height, width = run.facts.image_shape
     if channels not in (1, 3):
@@ -81,3 +92,43 @@ def _answers(run: Run, model: ImageModel, images: torch.Tensor, names: list[str]
         Prediction(name, tuple(run.facts.classes[row] for row in rows), tuple(round(v, 4) for v in values), fit)
         for name, rows, values, fit in zip(names, best.tolist(), active.tolist(), fits, strict=True)
     ]
+
+
+@torch.no_grad()
+def predict_texts(
+    run: Run, texts: Sequence[str], *, batch_size: int = 64, device: torch.device | str = "cpu"
+) -> list[TextPrediction]:
+    """An answer for each text: its class; or all classes above a half, where any number of them may be true."""
+    if run.facts.vocabulary is None:
+        raise complaint("predict", "a run on texts for texts", "a run on images", "Name picture files.")
+    model = run.load_model().to(device)
+    vocabulary = Vocabulary.load(run.vocabulary)
+    answers: list[TextPrediction] = []
+    for start in range(0, len(texts), batch_size):
+        few = texts[start : start + batch_size]
+        tokens = padded([row[: run.config.max_length] for row in vocabulary.encode(few)])
+        activations = model(tokens.to(device)).activations.cpu()
+        for text, row in zip(few, activations, strict=True):
+            order = row.argsort(descending=True).tolist()
+            named = [place for place in order if row[place] > THRESHOLD] if run.facts.many else order[:1]
+            labels = tuple(run.facts.classes[place] for place in named)
+            answers.append(TextPrediction(text, labels, tuple(round(float(row[place]), 4) for place in named)))
+    return answers
+
+
+def collect_texts(inputs: Sequence[str], columns: Columns, lines: Iterable[str]) -> list[str]:
+    """The texts named: files of them (tables, or a text in each line), `lines` for -, and whatever else as it is."""
+    texts: list[str] = []
+    for each in inputs:
+        path = Path(each)
+        if each == "-":
+            texts += [line.rstrip("\r\n") for line in lines]
+        elif len(each) < 250 and path.is_file():
+            texts += texts_in(path, columns)
+        elif len(each) < 250 and (is_table(path) or path.suffix == ".txt") and " " not in each:
+            raise complaint("predict", "texts, or files of them", f"{each}, which is not there", "Check the name.")
+        else:
+            texts.append(each)
+    if not texts:
+        raise complaint("predict", "texts", "none", "Give some, name files, or - for standard input.")
+    return texts

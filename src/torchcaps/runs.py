@@ -1,8 +1,9 @@
 """A run folder: what was trained, on what, how it went, and the weights.
 
 config.json        every option, complete: `torchcaps train --config` reads it back
-data.json          classes, image shape, and what a usual reconstruction error is
-split.json         which images (files or rows) were for training, validation and test
+data.json          classes, image shape or size of the vocabulary, and what a usual reconstruction error is
+split.json         which images or texts (files or rows) were for training, validation and test
+vocabulary.json    of texts: the words that the network knows, and how a text is cut into them
 metrics.csv        one row for each epoch
 model.safetensors  the weights that did best on the validation part
 last.ckpt          everything needed to go on
@@ -13,33 +14,37 @@ from __future__ import annotations
 import json
 import os
 import warnings
-import zlib
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from torchcaps.config import TrainConfig, load_config, save_config
-from torchcaps.data import DATASETS, ImageSet, PairSet, Splits, in_classes, open_data, split, viewpoint_split
+from torchcaps.config import PLAIN, TrainConfig, filled, load_config, save_config
+from torchcaps.data import DATASETS, Labelled, Splits, TextSet, Vocabulary, in_classes, open_data
 from torchcaps.errors import InputError, complaint, shape_text
 from torchcaps.fields import read_fields
-from torchcaps.models import ImageModel, create_model
+from torchcaps.models import create_model
+from torchcaps.rundata import columns_of, limit, read_data
 
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What a model must know of its data.
+    """What a model must know of its data: images have an image_shape, texts a vocabulary of so many words.
 
-    fits: the reconstruction error that 99 % of validation images stay below. fingerprints: of the pixels and labels of
-    each part. stopped: patience ended the run, and there is nothing to resume.
+    many: a text may belong to any number of classes. word_dim: the size of word vectors. fits: the reconstruction error
+    that 99 % of validation images stay below. fingerprints: of the content and labels of each part. stopped: patience
+    ended the run, and there is nothing to resume.
     """
 
     classes: tuple[str, ...]
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, int, int] | None = None
     labels_per_image: int = 1
+    vocabulary: int | None = None
+    word_dim: int | None = None
+    many: bool = False
     fits: float | None = None
     fingerprints: dict[str, str] = field(default_factory=dict)
     stopped: bool = False
@@ -65,20 +70,37 @@ class Run:
     def metrics(self) -> Path:
         return self.folder / "metrics.csv"
 
+    @property
+    def vocabulary(self) -> Path:
+        return self.folder / "vocabulary.json"
+
     @classmethod
-    def create(cls, folder: Path, config: TrainConfig, parts: Splits) -> Run:
+    def create(
+        cls,
+        folder: Path,
+        config: TrainConfig,
+        parts: Splits,
+        vocabulary: Vocabulary | None = None,
+        word_dim: int | None = None,
+    ) -> Run:
         if (folder / "config.json").exists():
             refuse_folder(folder)
         train = parts.train
-        stored = {word: part for word, part in parts._asdict().items() if isinstance(part, ImageSet)}
-        marks = {word: fingerprint(part) for word, part in stored.items()}
-        facts = DataFacts(train.classes, train.image_shape, train.labels_per_image, fingerprints=marks)
+        stored = {word: part for word, part in parts._asdict().items() if isinstance(part, Labelled)}
+        marks = {word: part.fingerprint() for word, part in stored.items()}
+        facts = DataFacts(train.classes, labels_per_image=train.labels_per_image, fingerprints=marks)
+        if vocabulary is None:
+            facts = replace(facts, image_shape=train.image_shape)
+        else:
+            facts = replace(facts, vocabulary=len(vocabulary), word_dim=word_dim, many=train.many)
         run = cls(folder, config, facts)
         run.new_model()  # what cannot be made leaves no folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
             names = {word: part.names for word, part in stored.items()}
             (folder / "split.json").write_text(json.dumps(names))
+            if vocabulary is not None:
+                vocabulary.save(run.vocabulary)
             run.save_facts()
             save_config(config, folder / "config.json")
         except OSError as error:
@@ -103,11 +125,15 @@ class Run:
         run.save_facts()
         return run
 
-    def new_model(self) -> ImageModel:
+    def new_model(self) -> Any:
         """The model with fresh weights."""
-        shape, classes, options = self.facts.image_shape, len(self.facts.classes), self.config.model_options()
+        facts, name, options = self.facts, filled(self.config.model), self.config.model_options()
+        if facts.vocabulary is not None:
+            options |= {"dim": facts.word_dim} | ({"many": facts.many} if name in PLAIN else {})
         try:
-            return create_model(self.config.model, image_shape=shape, classes=classes, **options)
+            return create_model(
+                name, image_shape=facts.image_shape, vocabulary=facts.vocabulary, classes=len(facts.classes), **options
+            )
         except InputError:
             raise
         except (ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError) as error:
@@ -118,7 +144,7 @@ class Run:
                 "--option", f"values that {self.config.model} takes", f"{given} ({error})", "Change them."
             ) from None
 
-    def load_model(self) -> ImageModel:
+    def load_model(self) -> Any:
         """The trained model, ready to use. safetensors holds numbers only, so nothing is executed."""
         if not self.weights.exists():
             remedy = f"Go on with it: torchcaps train --resume {self.folder}"
@@ -137,25 +163,33 @@ class Run:
         save_file(state, temporary)
         os.replace(temporary, self.weights)
 
-    def load_parts(self, data: ImageSet | Splits | None = None) -> Splits:
-        """The data of this run (or a copy of them) in the parts that were written down; other images are refused."""
+    def load_parts(self, data: Labelled | Splits | None = None) -> Splits:
+        """The data of this run (or a copy of them) in the parts that were written down; others are refused."""
         data = read_data(self.config) if data is None else data
-        parts = self._as_written(data) if isinstance(data, ImageSet) else limit(data, self.config)
+        parts = self._as_written(data) if isinstance(data, Labelled) else limit(data, self.config)
         for word, known in self.facts.fingerprints.items():
             part = getattr(parts, word)
-            if not isinstance(part, ImageSet) or fingerprint(part) != known:
-                got = f"other pixels or labels in the {word} part"
-                raise complaint(self.config.data, "the images of this run", got, "Put the data back as they were.")
-        return parts
+            if not isinstance(part, Labelled) or part.fingerprint() != known:
+                what = "pixels" if self.facts.vocabulary is None else "texts"
+                got = f"other {what} or labels in the {word} part"
+                raise complaint(self.config.data, "the data of this run", got, "Put the data back as they were.")
+        return self.readable(parts)
 
-    def _as_written(self, data: ImageSet) -> Splits:
+    def readable(self, parts: Splits) -> Splits:
+        """The parts with what the network needs to read them: of texts, the vocabulary."""
+        if self.facts.vocabulary is None:
+            return parts
+        how = {"vocabulary": Vocabulary.load(self.vocabulary), "max_length": self.config.max_length}
+        return Splits(*(part if part is None else replace(part, **how) for part in parts))
+
+    def _as_written(self, data: Labelled) -> Splits:
         rows = {name: row for row, name in enumerate(data.names)}
-        parts: dict[str, ImageSet] = {}
+        parts: dict[str, Labelled] = {}
         for word, names in self.split_names().items():
             found = [rows[name] for name in names if name in rows]
             if len(found) < len(names):
-                got = f"{len(found)} of {len(names)} images of the {word} part"
-                raise complaint(self.config.data, "the images of this run", got, "Put the missing files back.")
+                got = f"{len(found)} of {len(names)} examples of the {word} part"
+                raise complaint(self.config.data, "the data of this run", got, "Put what is missing back.")
             chosen = data.take(torch.tensor(found, dtype=torch.long))
             parts[word] = in_classes(self.config.data, chosen, self.facts.classes)
         return Splits(**parts)
@@ -170,63 +204,45 @@ class Run:
         return names
 
 
-def read_data(config: TrainConfig) -> ImageSet | Splits:
-    """The images a config names: in parts where the set has its own."""
-    data = open_data(
-        config.data,
-        folder=config.data_dir,
-        size=config.size,
-        colour=config.colour,
-        validation=config.validation,
-        seed=config.seed,
-    )
-    if config.viewpoint is None:
-        return data
-    if isinstance(data, ImageSet):
-        remedy = "Drop --viewpoint; toys, smallnorb and eth-80 know theirs."
-        raise complaint("--viewpoint", "images that know their viewpoints", config.data, remedy)
-    return viewpoint_split(data, config.viewpoint)
-
-
-def limit(parts: Splits, config: TrainConfig) -> Splits:
-    """The parts with as many training images as the config allows."""
-    if config.limit is None or config.limit >= len(parts.train):
-        return parts
-    if isinstance(parts.train, PairSet):
-        return Splits(cast("ImageSet", parts.train.shortened(config.limit)), *parts[1:])
-    train = split(parts.train, [config.limit], config.seed)[0]
-    missing = [name for name, count in train.counts().items() if not count]
-    if missing:
-        got = f"none of {', '.join(missing)}"
-        raise complaint("--limit", "images of every class", got, "Raise --limit.")
-    return parts._replace(train=train)
-
-
 def parts_for(run: Run, source: str | None = None, data_dir: Path | None = None) -> Splits:
-    """The run's own data, or others in the run's classes and image shape.
+    """The run's own data, or others in the run's classes, and of its image shape.
 
-    A moved copy of the run's own images keeps the split of the run; of other files, all are for testing.
+    A moved copy of the run's own data keeps the split of the run; of other files, all are for testing.
     """
     config = replace(run.config, data_dir=data_dir or run.config.data_dir)
     run = replace(run, config=config)
     if source is None:
         return run.load_parts()
-    channels, height, width = run.facts.image_shape
-    size = config.size
-    if source not in DATASETS and size is None and height == width:
-        size = height
-    data = open_data(source, folder=config.data_dir, size=size, colour={1: False, 3: True}.get(channels))
+    size, colour = config.size, None
+    if run.facts.image_shape is not None:
+        channels, height, width = run.facts.image_shape
+        colour = {1: False, 3: True}.get(channels)
+        if source not in DATASETS and size is None and height == width:
+            size = height
+    data = open_data(source, folder=config.data_dir, size=size, colour=colour, columns=columns_of(config))
     if source.endswith("-5k") and config.data in ("mnist", "multimnist", "translated", "affnist"):
         warnings.warn(f"the digits of {source} are among those that {config.data} trains on: no test", stacklevel=2)
-    if isinstance(data, ImageSet):
+    if isinstance(data, Labelled):
         if config.data not in DATASETS and set(run.split_names()["train"]) <= set(data.names):
             return run.load_parts(data)
         data = Splits(data, data, data)
-    if data.test.image_shape != run.facts.image_shape:
-        got = shape_text(data.test.image_shape)
-        raise complaint(source, f"images {shape_text(run.facts.image_shape)}", got, "Choose data of this shape.")
+    _check_kind(run, source, data.test)
     named = {word: part for word, part in data._asdict().items() if part is not None}
-    return Splits(**{word: in_classes(source, part, run.facts.classes) for word, part in named.items()})
+    return run.readable(Splits(**{word: in_classes(source, part, run.facts.classes) for word, part in named.items()}))
+
+
+def _check_kind(run: Run, source: str, data: Any) -> None:
+    """Refuse texts for a network that reads images, and the other way round, and images of another shape."""
+    shape = run.facts.image_shape
+    if isinstance(data, TextSet) != (shape is None):
+        expected, got = ("texts", "images") if shape is None else ("images", "texts")
+        raise complaint(source, f"{expected}, like the data of this run", got, "Choose other data.")
+    if shape is not None and data.image_shape != shape:
+        got = shape_text(data.image_shape)
+        raise complaint(source, f"images {shape_text(shape)}", got, "Choose data of this shape.")
+    if shape is None and data.many != run.facts.many:
+        expected = "any number of labels for each text" if run.facts.many else "one label for each text"
+        raise complaint(source, expected, "the other kind", "Choose other data.")
 
 
 def next_folder(config: TrainConfig, root: Path = Path("runs")) -> Path:
@@ -248,12 +264,6 @@ def find_runs(root: Path) -> list[Path]:
     depths = ("", "*/", "*/*/", "*/*/*/")
     found = {path.parent for depth in depths for path in root.glob(f"{depth}config.json")}
     return sorted(folder for folder in found if (folder / "data.json").exists())
-
-
-def fingerprint(part: ImageSet) -> str:
-    """A number that other pixels, labels or another order would change."""
-    pixels = zlib.crc32(part.images.numpy().tobytes())
-    return f"{zlib.crc32(part.labels.numpy().tobytes(), pixels):08x}"
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -32,6 +32,10 @@ class Capsules(NamedTuple):
     activations: Tensor
     mask: Tensor | None = None
 
+    def silent_poses(self) -> Tensor:
+        """The poses, zero where capsules are masked, whatever stood there."""
+        return self.poses if self.mask is None else self.poses.masked_fill(~self.mask.unsqueeze(-1), 0)
+
     def flatten(self) -> Capsules:
         """Join the axes of a grid into one axis of capsules: [b h w i e] -> [b (h w i) e]."""
         return Capsules(

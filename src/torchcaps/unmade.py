@@ -22,12 +22,13 @@ from torchcaps.scratch import borrowed
 
 
 class Unmade:
-    """Votes [*b i j d], as far as a routing asks for them: the shape, `combine` and `agree`."""
+    """Votes [*b i j d], as far as a routing asks for them: the shape, `combine` and `agree`.
 
-    def __init__(self, poses: Tensor, mask: Tensor | None, parents: int, dim: int, bias: bool) -> None:
-        if bias:  # the last row of each matrix
-            poses = pad(poses, (0, 1), value=1)
-        self.poses = poses if mask is None else poses.masked_fill(~mask.unsqueeze(-1), 0)
+    Those of masked children are not zero, but finite: a routing's weights are zero for them.
+    """
+
+    def __init__(self, poses: Tensor, parents: int, dim: int, bias: bool) -> None:
+        self.poses = pad(poses, (0, 1), value=1) if bias else poses  # the bias is the last row of each matrix
         self.shape = torch.Size((*poses.shape[:-1], parents, dim))
         self.ndim = len(self.shape)
         self.dtype = poses.dtype
@@ -48,11 +49,15 @@ class Unmade:
 class UnmadeShared(Unmade):
     """u_j|i = W_j u_i, weight [j e d]."""
 
-    def __init__(self, poses: Tensor, mask: Tensor | None, weight: Tensor, bias: bool = False) -> None:
-        super().__init__(poses, mask, weight.shape[0], weight.shape[2], bias)
+    def __init__(self, poses: Tensor, weight: Tensor, bias: bool = False) -> None:
+        super().__init__(poses, weight.shape[0], weight.shape[2], bias)
         self.weight = weight
 
     def combine(self, weights: Tensor) -> Tensor:
+        if weights.stride(-1) == 0:  # the same for all parents: one sum of poses
+            once = weights[..., :1].mT @ self.poses  # [*b 1 e]
+            sums = once @ self.weight.transpose(0, 1).flatten(1)
+            return sums.view(*self.shape[:-3], *self.shape[-2:])
         return _each_parent(weights.mT @ self.poses, self.weight)
 
     def agree(self, centres: Tensor) -> Tensor:
@@ -69,8 +74,8 @@ def _each_parent(vectors: Tensor, weight: Tensor) -> Tensor:
 class UnmadeFull(Unmade):
     """u_j|i = W_ij u_i, weight [j d e i]."""
 
-    def __init__(self, poses: Tensor, mask: Tensor | None, weight: Tensor, bias: bool = False) -> None:
-        super().__init__(poses, mask, weight.shape[0], weight.shape[1], bias)
+    def __init__(self, poses: Tensor, weight: Tensor, bias: bool = False) -> None:
+        super().__init__(poses, weight.shape[0], weight.shape[1], bias)
         self.weight = weight
         self.columns = self.poses.mT.reshape(-1, *self.poses.mT.shape[-2:]).contiguous()  # [n e i]
 

@@ -262,10 +262,10 @@ def test_folder_without_a_readable_picture_gets_one_sentence(tmp_path):
     ("call", "sentence"),
     [
         (lambda: load_dataset("cifar"), "name to be one of 'mnist-5k', 'digits'"),
-        (lambda: three_way(images_of([0] * 9)), "at least two classes with images, got 0"),
+        (lambda: three_way(images_of([0] * 9)), "at least two classes with examples, got 0"),
         (
             lambda: three_way(images_of([0, 1, 2])),
-            "enough images to train, validate and test, got 3 images of 3 classes",
+            "enough examples to train, validate and test, got 3 of 3 classes",
         ),
         (lambda: split(images_of([0, 1]), [2, 1]), "sum to at most 2"),
         (lambda: ImageSet(torch.zeros(2, 1, 2, 2), torch.zeros(2), ("a",)), "images .* of bytes"),

@@ -97,11 +97,11 @@ def test_a_pair_is_the_same_in_every_batch_and_order():
     for whole, shuffled in zip(everything, pairs.batch(order), strict=True):
         assert torch.equal(whole[order], shuffled)
     for number in (0, 17, 59):
-        assert torch.equal(pairs.batch(torch.tensor([number])).images[0], everything.images[number])
+        assert torch.equal(pairs.batch(torch.tensor([number])).inputs[0], everything.inputs[number])
     again = PairSet(dots([0, 1, 2] * 4), 60, pairs_per_digit=7)
-    assert torch.equal(again.batch(order).images, everything.images[order])
+    assert torch.equal(again.batch(order).inputs, everything.inputs[order])
     other = PairSet(dots([0, 1, 2] * 4), 60, pairs_per_digit=7, seed=1)
-    assert not torch.equal(other.batch(order).images, everything.images[order])
+    assert not torch.equal(other.batch(order).inputs, everything.inputs[order])
 
 
 def test_classes_differ_and_every_other_digit_is_as_likely():

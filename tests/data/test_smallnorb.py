@@ -122,7 +122,7 @@ def test_part_of_smallnorb_loads_from_disk(tmp_path, place):
     assert parts.test.views["azimuth"].tolist() == [20 * (row % 18) for row in range(50)]
     assert parts.test.views["lighting"].tolist() == [row % 6 for row in range(50)]
     assert set(parts.train.views["instance"].tolist()) == {4, 6, 7}
-    assert parts.test.batch(torch.arange(3)).images.max() <= 1
+    assert parts.test.batch(torch.arange(3)).inputs.max() <= 1
 
 
 def test_packed_smallnorb_must_be_the_public_one(tmp_path):

@@ -4,7 +4,7 @@ from torch import nn
 
 import torchcaps as tc
 from torchcaps.data import load_dataset
-from torchcaps.models import CapsuleModel, calibrate
+from torchcaps.models import IMAGE_MODELS, CapsuleModel, calibrate
 
 CAPSULE_MODELS = ["efficient", "capsnet", "matrix", "matrix-small"]
 LOSSES = {
@@ -39,7 +39,7 @@ def test_small_cnn_has_the_size_of_efficient():
     assert abs(count("cnn-small") - count("efficient", decoder=False)) < 100
 
 
-@pytest.mark.parametrize("name", tc.MODELS)
+@pytest.mark.parametrize("name", IMAGE_MODELS)
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 40)])
 def test_model_answers_with_one_capsule_for_each_class(name, shape):
     if name == "cnn" and shape[0] == 3:
@@ -152,7 +152,7 @@ def test_a_routing_of_ones_own_works_by_name(monkeypatch):
     assert model(torch.rand(1, 1, 20, 20)).poses.shape == (1, 3, 16)
 
 
-@pytest.mark.parametrize("name", tc.MODELS)
+@pytest.mark.parametrize("name", IMAGE_MODELS)
 def test_model_learns_a_handful_of_images(name):
     torch.manual_seed(1)
     shape = (1, 17, 17)
@@ -238,7 +238,7 @@ def test_calibrated_layers_start_half_active():
     torch.manual_seed(0)
     options = {"sizes": (16, 4, 8, 8), "sharpness": 1 / 16, "variance_floor": 0.1, "iterations": 2}
     model = tc.create_model("matrix-small", image_shape=(1, 28, 28), classes=5, **options)
-    images = load_dataset("mnist-5k").train.batch(torch.arange(32)).images
+    images = load_dataset("mnist-5k").train.batch(torch.arange(32)).inputs
     with torch.no_grad():
         before = [steps[-1].routed.activations.std() for steps in model.trace(images)]
         calibrate(model, images)

@@ -246,7 +246,7 @@ def test_pairs_of_digits_train_and_are_drawn_apart(tmp_path, monkeypatch):
     assert result.labels.shape[-1] == 2
     model = run.load_model()
     batch = part.batch(torch.arange(3))
-    assert model.reconstruct(model(batch.images), batch.labels).shape == batch.parts.shape
+    assert model.reconstruct(model(batch.inputs), batch.labels).shape == batch.parts.shape
 
 
 def test_pairs_are_learned_by_plain_networks_with_sigmoids():

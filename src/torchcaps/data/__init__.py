@@ -1,10 +1,11 @@
-"""Data: labelled images by name, or from a user's own files."""
+"""Data: labelled images and texts by name, or from a user's own files."""
 
 from torchcaps.data.augment import AUGMENTATIONS, affine, brightness, centre_crop, contrast, crop, flip, shift
 from torchcaps.data.base import (
     Batch,
-    Images,
+    Examples,
     ImageSet,
+    Labelled,
     Splits,
     hold_out,
     in_classes,
@@ -17,16 +18,24 @@ from torchcaps.data.files import load_folder, load_idx, load_npz, pictures_in, r
 from torchcaps.data.generated import PairSet
 from torchcaps.data.smallnorb import read_norb, write_norb
 from torchcaps.data.sources import make_parts, open_data
+from torchcaps.data.tables import Columns, is_table, load_table, texts_in
+from torchcaps.data.texts import TextSet, Vocabulary, padded
+from torchcaps.data.vectors import WordVectors, read_vectors
 from torchcaps.data.viewpoints import viewpoint_split
 
 __all__ = [
     "AUGMENTATIONS",
     "DATASETS",
     "Batch",
+    "Columns",
+    "Examples",
     "ImageSet",
-    "Images",
+    "Labelled",
     "PairSet",
     "Splits",
+    "TextSet",
+    "Vocabulary",
+    "WordVectors",
     "affine",
     "brightness",
     "centre_crop",
@@ -36,19 +45,24 @@ __all__ = [
     "flip",
     "hold_out",
     "in_classes",
+    "is_table",
     "load_dataset",
     "load_folder",
     "load_idx",
     "load_npz",
+    "load_table",
     "make_parts",
     "open_data",
+    "padded",
     "pictures_in",
     "read_idx",
     "read_norb",
     "read_picture",
+    "read_vectors",
     "shift",
     "split",
     "stratified_order",
+    "texts_in",
     "three_way",
     "viewpoint_split",
     "write_norb",

@@ -1,11 +1,12 @@
-"""Labelled images, and the one way to split them."""
+"""Labelled images (texts are in `texts`), and the one way to split labelled things."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,33 +14,62 @@ from torch.nn.functional import interpolate
 
 from torchcaps.errors import complaint, shape_text
 
+Data = TypeVar("Data", bound="Labelled")
+
 
 class Batch(NamedTuple):
-    """What a network is shown: images [b c h w] from 0 to 1 and class indices, [b], or [b n] where each shows n things.
+    """What a network is shown, and what is true of it.
 
-    parts: where an image shows several things, each of them alone, [b n c h w], in the order of the labels.
+    inputs: images [b c h w] from 0 to 1, or words [b t] by number. labels: class indices [b], or [b n] where each image
+    shows n things, or truth values [b y] where any number of classes may be true. parts: where an image shows several
+    things, each of them alone, [b n c h w], in the order of the labels.
     """
 
-    images: Tensor
+    inputs: Tensor
     labels: Tensor
     parts: Tensor | None = None
 
 
-class Images(Protocol):
+class Examples(Protocol):
     """What training and evaluation need of a data set; `ImageSet` is one, and sets made on the fly are others."""
 
     @property
     def classes(self) -> tuple[str, ...]: ...
-    @property
-    def image_shape(self) -> tuple[int, int, int]: ...
-    @property
-    def labels_per_image(self) -> int: ...
     def __len__(self) -> int: ...
     def batch(self, indices: Tensor) -> Batch: ...
 
 
+class Labelled:
+    """What images and texts share: labels [n], or truth values [n y], the names of classes, and names of their own."""
+
+    labels: Tensor
+    classes: tuple[str, ...]
+    names: tuple[str, ...]
+    labels_per_image = 1
+
+    def take(self: Data, indices: Tensor) -> Data:
+        """Those with these indices, in this order (or where a boolean mask is true)."""
+        raise NotImplementedError
+
+    def fingerprint(self) -> str:
+        """A number that other content, other labels or another order would change."""
+        return f"{zlib.crc32(self.labels.numpy().tobytes(), self.content_sum()):08x}"
+
+    def content_sum(self) -> int:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def counts(self) -> dict[str, int]:
+        """How many there are of each class."""
+        many = self.labels.ndim == 2
+        counts = self.labels.sum(0) if many else torch.bincount(self.labels, minlength=len(self.classes))
+        return dict(zip(self.classes, counts.tolist(), strict=True))
+
+
 @dataclass(frozen=True)
-class ImageSet:
+class ImageSet(Labelled):
     """Images [n c h w] in bytes, their labels [n] and the names of the classes.
 
     views holds what is known of each image beyond its class, [n] each: instance, elevation and azimuth (in degrees),
@@ -51,7 +81,6 @@ class ImageSet:
     classes: tuple[str, ...]
     views: dict[str, Tensor] = field(default_factory=dict)
     names: tuple[str, ...] = ()
-    labels_per_image = 1
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -69,8 +98,8 @@ class ImageSet:
             got = f"{int(self.labels.min())} to {int(self.labels.max())}"
             raise complaint("ImageSet", f"labels from 0 to {len(self.classes) - 1}", got, "Name every class.")
 
-    def __len__(self) -> int:
-        return len(self.images)
+    def content_sum(self) -> int:
+        return zlib.crc32(self.images.numpy().tobytes())
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -81,7 +110,6 @@ class ImageSet:
         return Batch(self.images[indices].float() / 255, self.labels[indices])
 
     def take(self, indices: Tensor) -> ImageSet:
-        """The images with these indices, in this order (or where a boolean mask is true)."""
         if indices.dtype == torch.bool:
             indices = indices.nonzero().squeeze(-1)
         views = {name: values[indices] for name, values in self.views.items()}
@@ -101,27 +129,26 @@ class ImageSet:
         )
         return replace(self, images=images)
 
-    def counts(self) -> dict[str, int]:
-        """How many images each class has."""
-        counts = torch.bincount(self.labels, minlength=len(self.classes)).tolist()
-        return dict(zip(self.classes, counts, strict=True))
-
 
 class Splits(NamedTuple):
-    """Disjoint parts of a data set. Choices are made on the validation part; the test part is for the end.
+    """Disjoint parts of a data set, each an `ImageSet`, a `TextSet`, or a set that is made on the fly.
+
+    Choices are made on the validation part; the test part is for the end.
 
     novel: test images from viewpoints that the other parts do not show, where the data were split by viewpoint.
     """
 
-    train: ImageSet
-    validation: ImageSet
-    test: ImageSet
-    novel: ImageSet | None = None
+    train: Any
+    validation: Any
+    test: Any
+    novel: Any = None
 
 
 def stratified_order(labels: Tensor, seed: int = 0) -> Tensor:
     """A random order of which every stretch holds the classes in their proportions, to one example."""
     shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    if labels.ndim == 2:  # of truth values: every set of classes is a class of its own
+        labels = labels.unique(dim=0, return_inverse=True)[1]
     places = torch.empty(len(labels), dtype=torch.float64)
     for label in labels.unique():
         members = shuffled[labels[shuffled] == label]
@@ -129,7 +156,7 @@ def stratified_order(labels: Tensor, seed: int = 0) -> Tensor:
     return shuffled[places[shuffled].argsort(stable=True)]
 
 
-def split(data: ImageSet, sizes: Sequence[int], seed: int = 0) -> list[ImageSet]:
+def split(data: Data, sizes: Sequence[int], seed: int = 0) -> list[Data]:
     """Disjoint stratified parts of these sizes, the same for the same seed.
 
     A class with few examples is found in the first parts first.
@@ -142,14 +169,14 @@ def split(data: ImageSet, sizes: Sequence[int], seed: int = 0) -> list[ImageSet]
     return [data.take(order[start:end]) for start, end in pairwise(ends)]
 
 
-def hold_out(data: ImageSet, size: int, test: ImageSet, seed: int = 0) -> Splits:
-    """The parts of data that come with a test set: `size` training images, stratified, become the validation part."""
+def hold_out(data: Data, size: int, test: Data, seed: int = 0) -> Splits:
+    """The parts of data that come with a test set: `size` of the training part, stratified, are for validation."""
     train, validation = split(data, [len(data) - size, size], seed)
     return Splits(train, validation, test)
 
 
-def in_classes(owner: str, data: ImageSet, classes: tuple[str, ...]) -> ImageSet:
-    """The same images with labels that count these classes; classes without images may be others."""
+def in_classes(owner: str, data: Data, classes: tuple[str, ...]) -> Data:
+    """The same data with labels that count these classes; classes without examples may be others."""
     if data.classes == classes:
         return data
     unknown = [name for name, count in data.counts().items() if count and name not in classes]
@@ -157,25 +184,31 @@ def in_classes(owner: str, data: ImageSet, classes: tuple[str, ...]) -> ImageSet
         expected = f"classes among {', '.join(classes)}"
         raise complaint(owner, expected, ", ".join(unknown), "Rename them, or leave them out.")
     places = torch.tensor([classes.index(name) if name in classes else -1 for name in data.classes])
-    return replace(data, labels=places[data.labels], classes=classes)
+    if data.labels.ndim == 2:
+        labels = torch.zeros(len(data), len(classes), dtype=torch.bool)
+        labels[:, places[places >= 0]] = data.labels[:, places >= 0]
+    else:
+        labels = places[data.labels]
+    return replace(data, labels=labels, classes=classes)  # type: ignore[type-var]
 
 
-def three_way(data: ImageSet, validation: float = 0.1, test: float = 0.2, seed: int = 0) -> Splits:
+def three_way(data: Labelled, validation: float = 0.1, test: float = 0.2, seed: int = 0) -> Splits:
     """Training, validation and test parts of data that come without a split of their own.
 
     Every class must be seen in training, and there must be at least two.
     """
     present = [name for name, count in data.counts().items() if count]
     if len(present) < 2:
-        raise complaint("data", "at least two classes with images", ", ".join(present) or "none", "Add another class.")
+        got = ", ".join(present) or "none"
+        raise complaint("data", "at least two classes with examples", got, "Add another class.")
     held_out = [max(1, round(share * len(data))) if share else 0 for share in (validation, test)]
     if len(data) - sum(held_out) < len(present):
-        got = f"{len(data)} images of {len(present)} classes"
-        raise complaint("data", "enough images to train, validate and test", got, "Add images, or hold out fewer.")
+        got = f"{len(data)} of {len(present)} classes"
+        raise complaint("data", "enough examples to train, validate and test", got, "Add some, or hold out fewer.")
     parts = Splits(*split(data, [len(data) - sum(held_out), *held_out], seed))
     missing = [name for name in present if parts.train.counts()[name] == 0]
     if missing:
         raise complaint(
-            "data", "every class in the training part", f"none of {', '.join(missing)}", "Add images of it."
+            "data", "every class in the training part", f"none of {', '.join(missing)}", "Add examples of it."
         )
     return parts

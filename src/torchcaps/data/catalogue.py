@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from torchcaps.data.base import Splits
+from torchcaps.data.base import Labelled, Splits
 from torchcaps.data.builtin import digits, mnist_5k
+from torchcaps.data.corpora import ag_news, cr, mr, reuters, reuters_full, reviews, snips, sst2, subj, trec
 from torchcaps.data.eth80 import eth80
 from torchcaps.data.generated import affnist, affnist_5k, multimnist, multimnist_5k, translated, translated_5k
 from torchcaps.data.mnist import fashion_mnist, kmnist, mnist
@@ -16,7 +18,7 @@ from torchcaps.data.toys import toys, toys_full
 from torchcaps.errors import check_choice
 
 # Each takes the folder where downloaded data live. The first line of its docstring is shown by `torchcaps list`.
-DATASETS: dict[str, Callable[[Path], Splits]] = {
+DATASETS: dict[str, Callable[[Path], Splits | Labelled]] = {
     "mnist-5k": mnist_5k,
     "digits": digits,
     "mnist": mnist,
@@ -32,6 +34,16 @@ DATASETS: dict[str, Callable[[Path], Splits]] = {
     "translated-5k": translated_5k,
     "affnist": affnist,
     "affnist-5k": affnist_5k,
+    "reviews": reviews,
+    "mr": mr,
+    "sst2": sst2,
+    "subj": subj,
+    "trec": trec,
+    "cr": cr,
+    "ag-news": ag_news,
+    "reuters": reuters,
+    "reuters-full": reuters_full,
+    "snips": snips,
 }
 
 
@@ -41,7 +53,10 @@ def data_folder(folder: Path | str | None = None) -> Path:
     return Path(folder or os.environ.get("TORCHCAPS_DATA") or cache / "torchcaps").expanduser()
 
 
-def load_dataset(name: str = "mnist-5k", folder: Path | str | None = None) -> Splits:
-    """A data set by name, in its fixed parts. `DATASETS` lists the names; folder: see `data_folder`."""
+def load_dataset(name: str = "mnist-5k", folder: Path | str | None = None) -> Any:
+    """A data set by name: `Splits`, or a set in one piece where it has no parts of its own.
+
+    `DATASETS` lists the names; folder: see `data_folder`.
+    """
     check_choice("load_dataset", "name", name, list(DATASETS))
     return DATASETS[name](data_folder(folder))

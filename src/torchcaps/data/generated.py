@@ -193,7 +193,7 @@ def _pairs(parts: Splits, each: int = 1) -> Splits:
         PairSet(validation, min(len(validation), 10_000), seed=1),
         PairSet(test, min(len(test), 10_000), seed=2),
     ]
-    # Splits is typed for stored images; training and evaluation ask only for what `Images` names.
+    # Splits is typed for stored images; training and evaluation ask only for what `Examples` names.
     return Splits(*cast("list[ImageSet]", sets))
 
 

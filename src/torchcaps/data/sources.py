@@ -1,13 +1,18 @@
-"""From what a user types to labelled images: a name, a folder of pictures, an npz file, or a folder of idx files."""
+"""From what a user types to labelled data: a name, a folder of pictures, an npz file, idx files, or tables of texts."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
-from torchcaps.data.base import ImageSet, Splits, hold_out, in_classes, three_way
+import torch
+
+from torchcaps.data.base import Data, ImageSet, Labelled, Splits, hold_out, in_classes, stratified_order, three_way
 from torchcaps.data.catalogue import DATASETS, load_dataset
 from torchcaps.data.files import load_folder, load_idx, load_npz
+from torchcaps.data.tables import Columns, is_table, load_table
+from torchcaps.data.texts import TextSet
 from torchcaps.errors import complaint
 
 # What people call the folders of a set that is split already.
@@ -21,37 +26,51 @@ def open_data(
     folder: Path | None = None,
     size: int | None = None,
     colour: bool | None = None,
+    columns: Columns | None = None,
     validation: float = 0.1,
     seed: int = 0,
-) -> ImageSet | Splits:
-    """The images of `source`: what has its parts already comes in them, a user's other images in one piece.
+) -> Labelled | Splits:
+    """The images or texts of `source`: what has its parts already comes in them, other data in one piece.
 
     folder: where data sets by name live. size: pixels a side to resize to. colour: see `load_folder`. validation, seed:
-    how a validation part is held out where a user's data have a test part, but none for validation.
+    how a validation part is held out where a user's data have a test part, but none for validation. columns: of tables.
     """
     path = Path(source).expanduser()
-    data: ImageSet | Splits
+    data: Labelled | Splits
     if source in DATASETS:
         data = load_dataset(source, folder)
     elif path.suffix == ".npz" and path.is_file():
         data = load_npz(path)
+    elif is_table(path) and path.is_file():
+        data = load_table(path, columns)
     elif path.is_dir():
-        data = _open_folder(path, size, colour, validation, seed)
+        data = _open_folder(path, size, colour, columns, validation, seed)
     else:
-        expected = f"a folder with one subfolder for each class, an .npz file, or one of {', '.join(DATASETS)}"
+        expected = f"a folder with one subfolder for each class, an .npz, .csv, .tsv or .jsonl file, or {_names()}"
         got = f"{source!r}, which is " + ("a file of another kind" if path.exists() else "none of these")
         raise complaint("data", expected, got, "Check the spelling and the folder you are in.")
-    if size is None:
+    if size is None or isinstance(data, TextSet) or (isinstance(data, Splits) and isinstance(data.train, TextSet)):
         return data
     if isinstance(data, ImageSet):
         return data.resize(size)
+    assert isinstance(data, Splits)
     if not isinstance(data.train, ImageSet):
         raise complaint(source, "no size: its images are made as they are shown", size, "Drop --size.")
     novel = None if data.novel is None else data.novel.resize(size)
     return Splits(data.train.resize(size), data.validation.resize(size), data.test.resize(size), novel)
 
 
-def _open_folder(path: Path, size: int | None, colour: bool | None, validation: float, seed: int) -> ImageSet | Splits:
+def _names() -> str:
+    return f"one of {', '.join(DATASETS)}"
+
+
+def _open_folder(
+    path: Path, size: int | None, colour: bool | None, columns: Columns | None, validation: float, seed: int
+) -> Labelled | Splits:
+    tables = {file.name.split(".")[0].lower(): file for file in sorted(path.iterdir()) if is_table(file)}
+    if tables and tables.keys() <= PARTS.keys():
+        texts = {PARTS[name]: _named(load_table(file, columns), file.name) for name, file in tables.items()}
+        return _combine(path, texts, validation, seed)
     idx = sorted(file for file in path.iterdir() if "idx3" in file.name)
     if idx:
         return _combine(path, _idx_parts(idx), validation, seed)
@@ -82,7 +101,12 @@ def _idx_parts(images: list[Path]) -> dict[str, ImageSet]:
     return parts
 
 
-def _combine(path: Path, parts: dict[str, ImageSet], validation: float, seed: int) -> ImageSet | Splits:
+def _named(texts: TextSet, file: str) -> TextSet:
+    """The same texts with names that tell the files apart."""
+    return replace(texts, names=tuple(f"{file}:{row}" for row in texts.names))
+
+
+def _combine(path: Path, parts: dict[str, Data], validation: float, seed: int) -> Data | Splits:
     """Parts found in a folder: one alone is a whole set; a missing validation part is held out of the training part."""
     if len(parts) == 1:
         return next(iter(parts.values()))
@@ -90,7 +114,7 @@ def _combine(path: Path, parts: dict[str, ImageSet], validation: float, seed: in
         got = ", ".join(parts)
         raise complaint(str(path), "a training and a test part", got, "Add the other, or put all classes together.")
     train = parts["train"]
-    shapes = {part.image_shape for part in parts.values()}
+    shapes = {part.image_shape for part in parts.values() if isinstance(part, ImageSet)}
     if len(shapes) > 1:
         got = " and ".join(" x ".join(map(str, shape)) for shape in shapes)
         raise complaint(str(path), "images of one shape in all parts", got, "Give --size.")
@@ -100,6 +124,27 @@ def _combine(path: Path, parts: dict[str, ImageSet], validation: float, seed: in
     return hold_out(train, max(1, round(validation * len(train))) if validation else 0, test, seed)
 
 
-def make_parts(data: ImageSet | Splits, *, validation: float = 0.1, test: float = 0.2, seed: int = 0) -> Splits:
-    """Training, validation and test parts: those the data came with, or new stratified ones."""
-    return data if isinstance(data, Splits) else three_way(data, validation, test, seed)
+def make_parts(
+    data: Labelled | Splits,
+    *,
+    validation: float = 0.1,
+    test: float = 0.2,
+    seed: int = 0,
+    fold: tuple[int, int] | None = None,
+) -> Splits:
+    """Training, validation and test parts: those the data came with, or new stratified ones.
+
+    fold: (k, n) for the k-th of n parts, counted from 1, as the test part: the n test parts are all the data.
+    """
+    if fold is None:
+        return data if isinstance(data, Splits) else three_way(data, validation, test, seed)
+    if isinstance(data, Splits):
+        raise complaint("--folds", "data in one piece", "data that have a test part of their own", "Drop --folds.")
+    number, count = fold
+    if len(data) < 2 * count:
+        raise complaint("--folds", f"at least {2 * count} examples for {count} folds", len(data), "Choose fewer folds.")
+    places = [round(len(data) * place / count) for place in range(count + 1)]
+    rest = stratified_order(data.labels, seed)
+    test_rows = rest[places[number - 1] : places[number]]
+    other = torch.cat([rest[: places[number - 1]], rest[places[number] :]])
+    return hold_out(data.take(other), max(1, round(validation * len(other))), data.take(test_rows), seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchcaps.data.base import Images, ImageSet, Splits
+from torchcaps.data.base import Examples, ImageSet, Splits
 from torchcaps.errors import check_choice, complaint
 
 
@@ -51,7 +51,7 @@ def _third(known: Tensor) -> float:
     return float(known[max(1, len(known) // 3)]) if len(known) > 1 else torch.inf
 
 
-def _with_view(part: Images, by: str) -> ImageSet:
+def _with_view(part: Examples, by: str) -> ImageSet:
     views = part.views if isinstance(part, ImageSet) else {}
     if not isinstance(part, ImageSet) or by not in views:
         got = f"only {', '.join(views)}" if views else "a set without views"

@@ -22,7 +22,7 @@ from torchcaps.types import Capsules, Routed, Step
 class Gathered(NamedTuple):
     """The children of every parent, as a layer lays them out for its routing."""
 
-    poses: Tensor  # [*b i e]; class capsules keep the grid, [b h w i e]
+    poses: Tensor  # [*b i e], zero where masked; class capsules keep the grid, [b h w i e]
     activations: Tensor  # [*b i]
     mask: Tensor | None = None  # [*b i]
     over_parents: OverParents = over_own_parents
@@ -158,7 +158,7 @@ class RoutedLayer(nn.Module):
             poses, activations, mask, couplings, kept, final = part
             assert poses is not None
             ready = tuple(given[: len(weights)])
-            votes = self._marked(poses, mask, ready) if linear is None else self.votes.unmade(poses, mask, *ready)
+            votes = self._marked(poses, mask, ready) if linear is None else self.votes.unmade(poses, *ready)
             beside = {"mask": mask, "couplings": couplings, "over_parents": over_parents}
             if kept is not None:
                 beside["kept"] = kept

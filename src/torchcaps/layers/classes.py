@@ -53,7 +53,7 @@ class ClassCapsules(RoutedLayer):
         axes = "b h w i e" if self.dimensions == 2 else "b t i e"
         check_capsules("ClassCapsules", children, self.dimensions + 3, axes, self.votes.in_capsules, self.votes.in_dim)
         flat = children.flatten()
-        return Gathered(children.poses, flat.activations, flat.mask)
+        return Gathered(children.silent_poses(), flat.activations, flat.mask)
 
     def _vote(self, poses: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
         votes = self.votes(poses, weights)

@@ -139,7 +139,7 @@ class ConvCapsules(RoutedLayer):
             expected = f"a grid that a kernel of {self.kernel_size} fits into"
             raise complaint("ConvCapsules", expected, got, "Use a smaller kernel_size, or padding.")
         first = 1 + self.dimensions
-        poses = windows.of(children.poses).flatten(first, -2)  # [b h' w' (k i) e]
+        poses = windows.of(children.silent_poses()).flatten(first, -2)  # [b h' w' (k i) e]
         activations = windows.of(children.activations).flatten(first)
         mask, parent_mask = self._masks(children, windows)
         over_parents = windows.over_all_parents if self.competition == "grid" else over_own_parents

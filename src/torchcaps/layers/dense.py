@@ -34,4 +34,4 @@ class DenseCapsules(RoutedLayer):
 
     def gather(self, children: Capsules) -> Gathered:
         check_capsules("DenseCapsules", children, 3, "b i e", self.votes.in_capsules, self.votes.in_dim)
-        return Gathered(children.poses, children.activations, children.mask)
+        return Gathered(children.silent_poses(), children.activations, children.mask)

@@ -61,7 +61,7 @@ class PrimaryCapsules(nn.Module):
             expected = f"features [{axes}] with c={self.in_channels}"
             remedy = "Give a feature map of that shape, or set in_channels and dimensions."
             raise complaint("PrimaryCapsules", expected, shape_text(features.shape), remedy)
-        poses = rearrange(self.poses(features), "b (i e) ... -> b ... i e", i=self.out_capsules)
+        poses = rearrange(self.poses(features), "b (i e) ... -> b ... i e", i=self.out_capsules).contiguous()
         if self.activations is None:
             poses = squash(poses, self.squash)
             return Capsules(poses, length(poses))

@@ -98,8 +98,8 @@ class VoteTransform(nn.Module):
         """The weights as `unmade` wants them, bias and all; None where votes must be made. Counts for its own class."""
         return None
 
-    def unmade(self, poses: Tensor, mask: Tensor | None, *linear: Tensor) -> Unmade:
-        """The votes of these poses (where the mask is true), not made."""
+    def unmade(self, poses: Tensor, *linear: Tensor) -> Unmade:
+        """The votes of these poses, not made."""
         raise NotImplementedError
 
     def weights_once(self) -> tuple[Tensor, ...]:
@@ -175,8 +175,8 @@ class FullVotes(VoteTransform):
     def linear(self) -> tuple[Tensor, ...]:
         return (self._with_bias(self.scaled(self.weight), self.bias).permute(1, 3, 2, 0).contiguous(),)  # [j d e i]
 
-    def unmade(self, poses: Tensor, mask: Tensor | None, *linear: Tensor) -> Unmade:
-        return UnmadeFull(poses, mask, linear[0], self.bias is not None)
+    def unmade(self, poses: Tensor, *linear: Tensor) -> Unmade:
+        return UnmadeFull(poses, linear[0], self.bias is not None)
 
 
 class SharedVotes(VoteTransform):
@@ -200,8 +200,8 @@ class SharedVotes(VoteTransform):
     def linear(self) -> tuple[Tensor, ...]:
         return (self._with_bias(self.scaled(self.weight), self.bias),)  # [j e d]
 
-    def unmade(self, poses: Tensor, mask: Tensor | None, *linear: Tensor) -> Unmade:
-        return UnmadeShared(poses, mask, linear[0], self.bias is not None)
+    def unmade(self, poses: Tensor, *linear: Tensor) -> Unmade:
+        return UnmadeShared(poses, linear[0], self.bias is not None)
 
 
 class FactorisedVotes(VoteTransform):
@@ -236,10 +236,10 @@ class FactorisedVotes(VoteTransform):
             return None
         return self.child_weight, self._with_bias(self.parent_weight, self.bias)  # [i e d], [j d d]
 
-    def unmade(self, poses: Tensor, mask: Tensor | None, *linear: Tensor) -> Unmade:
+    def unmade(self, poses: Tensor, *linear: Tensor) -> Unmade:
         child, parent = linear
         inner = torch.bmm(_child_first(poses), child).transpose(0, 1)  # [n i d]
-        return UnmadeShared(inner.reshape(*poses.shape[:-1], -1), mask, parent, self.bias is not None)
+        return UnmadeShared(inner.reshape(*poses.shape[:-1], -1), parent, self.bias is not None)
 
     @staticmethod
     def _product_norms(child: Tensor, parent: Tensor) -> Tensor:

@@ -1,4 +1,7 @@
-"""Ready-made networks for images: `create_model("efficient", image_shape=(1, 28, 28), classes=10)`."""
+"""Ready-made networks for images and texts.
+
+`create_model("efficient", image_shape=(1, 28, 28), classes=10)`, `create_model("text-b", vocabulary=5000, classes=2)`.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,11 @@ from torchcaps.models.capsnet import CapsNet
 from torchcaps.models.cnn import CNN, SmallCNN
 from torchcaps.models.efficient import EfficientCapsNet
 from torchcaps.models.matrix import MatrixCapsules, SmallMatrixCapsules
+from torchcaps.models.text import TextA, TextB, TextCapsules, TextModel
+from torchcaps.models.textnets import BiLSTM, TextCNN
 from torchcaps.routing import ROUTINGS, routing_options
 
-MODELS: dict[str, type[ImageModel]] = {
+IMAGE_MODELS: dict[str, type[ImageModel]] = {
     "efficient": EfficientCapsNet,
     "capsnet": CapsNet,
     "matrix": MatrixCapsules,
@@ -22,6 +27,13 @@ MODELS: dict[str, type[ImageModel]] = {
     "cnn": CNN,
     "cnn-small": SmallCNN,
 }
+TEXT_MODELS: dict[str, type[TextModel]] = {
+    "text-a": TextA,
+    "text-b": TextB,
+    "textcnn": TextCNN,
+    "bilstm": BiLSTM,
+}
+MODELS: dict[str, type[ImageModel] | type[TextModel]] = {**IMAGE_MODELS, **TEXT_MODELS}
 
 
 def _options(name: str, routing: str | None) -> list[str]:
@@ -41,31 +53,55 @@ def _options(name: str, routing: str | None) -> list[str]:
     return list(options)
 
 
-def create_model(name: str = "efficient", *, image_shape: ImageShape, classes: int, **options: Any) -> ImageModel:
-    """A model by name for images of this shape. `MODELS` lists the names; options are those of its class.
+Model = ImageModel | TextModel
 
-    Capsule models take `routing` (a name) and its options: `create_model("capsnet", ..., routing="em", iterations=2)`.
+
+def create_model(
+    name: str = "efficient",
+    *,
+    classes: int,
+    image_shape: ImageShape | None = None,
+    vocabulary: int | None = None,
+    **options: Any,
+) -> Any:
+    """A model by name, for images of a shape or for texts of so many words. `MODELS` lists the names.
+
+    options are those of its class. Capsule models take `routing` (a name) and its options:
+    `create_model("capsnet", ..., routing="em", iterations=2)`.
     """
     check_choice("create_model", "name", name, list(MODELS))
     check_count("create_model", "classes", classes, 2)
+    word, given = ("vocabulary", vocabulary) if name in TEXT_MODELS else ("image_shape", image_shape)
+    if given is None or (image_shape is not None and vocabulary is not None):
+        got = "both image_shape and vocabulary" if given is not None else f"no {word}"
+        raise complaint(f"create_model({name!r})", f"{word}, and no other size", got, f"Give {word}=...")
     known = _options(name, options.get("routing"))
     unknown = ", ".join(option for option in options if option not in known)
     if unknown:
         expected = f"options among {', '.join(known)}" if known else "no options: it routes nothing"
         raise complaint(f"create_model({name!r})", expected, unknown, "Drop or rename them.")
-    return MODELS[name](image_shape, classes, **options)
+    return MODELS[name](given, classes, **options)  # type: ignore[arg-type]
 
 
 __all__ = [
     "CNN",
+    "IMAGE_MODELS",
     "MODELS",
+    "TEXT_MODELS",
+    "BiLSTM",
     "CapsNet",
     "CapsuleModel",
     "EfficientCapsNet",
     "ImageModel",
     "MatrixCapsules",
+    "Model",
     "SmallCNN",
     "SmallMatrixCapsules",
+    "TextA",
+    "TextB",
+    "TextCNN",
+    "TextCapsules",
+    "TextModel",
     "calibrate",
     "create_model",
 ]

@@ -220,16 +220,17 @@ class Routing(nn.Module):
             place["origin"] = -pivot
 
         def update(couplings: Tensor, clusters: Any, step: int) -> Any:
-            plain = activations is None and mask is None
-            return self.update(
-                votes, couplings if plain else couplings * weights.unsqueeze(-1), clusters, step, **place
-            )
+            weighed = couplings
+            if activations is not None or mask is not None:
+                once = couplings[..., :1] if couplings.stride(-1) == 0 else couplings  # the same for all parents
+                weighed = (once * weights.unsqueeze(-1)).expand(couplings.shape)
+            return self.update(votes, weighed, clusters, step, **place)
 
         if couplings is None:
             scores = self.start(votes, weights)
             rivals = over_parents
-            if last and mask is None and kept is None and rivals is over_own_parents and self._starts_even():
-                couplings = scores.new_full((), 1 / scores.shape[-1]).expand(scores.shape)
+            if last and steps is None and kept is None and rivals is over_own_parents and self._starts_even:
+                couplings = scores.new_full((), 1 / (scores.shape[-1] + self.leaky)).expand(scores.shape)
             else:
                 couplings = self.compete(scores, mask, kept, rivals)
         else:
@@ -238,6 +239,8 @@ class Routing(nn.Module):
             scores = scores_of(couplings, over_parents, leaky=self.leaky) if self.iterations > 1 else couplings
             couplings = silence(couplings, mask, kept, 0)
 
+        # Where a child's parents are all here, masked children, whose weights are zero, matter to nobody on the way.
+        unseen = rivals is over_own_parents and steps is None and type(self).compete is Routing.compete
         clusters = None
         with nullcontext() if self.gradients == "all" else torch.no_grad():
             for step in range(last):
@@ -245,16 +248,16 @@ class Routing(nn.Module):
                 if steps is not None:
                     steps.append(self._step(votes, couplings, weights, clusters, step, over_parents, pivot))
                 scores = self.assign(votes, clusters, scores, step)
-                couplings = self.compete(scores, mask, kept, rivals)
+                masked = None if unseen and step < last - 1 else mask
+                couplings = self.compete(scores, masked, kept, rivals)
         clusters = update(couplings, clusters, last)
         if steps is not None:
             steps.append(self._step(votes, couplings, weights, clusters, last, over_parents, pivot))
         return _moved(self.read(clusters, couplings, weights), pivot)
 
+    @property
     def _starts_even(self) -> bool:
-        kind = type(self)
-        plain = kind.start is Routing.start and kind.compete is Routing.compete
-        return plain and not (self.hard or self.leaky)
+        return type(self).start is Routing.start and type(self).compete is Routing.compete
 
     def _step(
         self,

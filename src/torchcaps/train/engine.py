@@ -16,13 +16,15 @@ import lightning.pytorch as pl
 import torch
 from torch.utils.data import DataLoader
 
-from torchcaps.config import TrainConfig, check_given, complete, filled
-from torchcaps.data import AUGMENTATIONS, DATASETS, Batch, Splits, make_parts
+from torchcaps.config import TEXT, TrainConfig, filled
+from torchcaps.data import AUGMENTATIONS, DATASETS, Batch, Splits, TextSet, Vocabulary, make_parts, read_vectors
 from torchcaps.device import choose_device
 from torchcaps.errors import check_choice, complaint
 from torchcaps.evaluate import evaluate
-from torchcaps.models import CapsuleModel, calibrate
-from torchcaps.runs import Run, limit, next_folder, read_data, refuse_folder
+from torchcaps.models import CapsuleModel, TextModel, calibrate
+from torchcaps.recipes import check_given, complete
+from torchcaps.rundata import limit, read_data
+from torchcaps.runs import Run, next_folder, refuse_folder
 from torchcaps.train.progress import Progress
 from torchcaps.train.trainee import EpochOrder, Trainee, loader
 
@@ -38,11 +40,24 @@ def train(config: TrainConfig) -> Run:
     _check_first(config)
     if config.data not in DATASETS:  # a run can be evaluated from anywhere
         config = dataclasses.replace(config, data=str(Path(config.data).expanduser().resolve()))
+    if config.vectors is not None and Path(config.vectors).expanduser().exists():
+        config = dataclasses.replace(config, vectors=str(Path(config.vectors).expanduser().resolve()))
     data = read_data(config)
-    parts = limit(make_parts(data, validation=config.validation, test=config.test, seed=config.seed), config)
-    config = complete(config, len(parts.train), several=parts.train.labels_per_image > 1)
+    fold = None if config.folds is None or config.fold is None else (config.fold, config.folds)
+    parts = make_parts(data, validation=config.validation, test=config.test, seed=config.seed, fold=fold)
+    parts = limit(parts, config)
+    train = parts.train
+    texts = isinstance(train, TextSet)
+    config = complete(config, len(train), several=train.labels_per_image > 1, texts=texts)
     folder = config.out or next_folder(config)
-    return _fit(Run.create(folder, dataclasses.replace(config, out=folder), parts), parts)
+    config = dataclasses.replace(config, out=folder)
+    if not texts:
+        return _fit(Run.create(folder, config, parts), parts)
+    vectors = None if config.vectors is None else read_vectors(config.vectors)
+    vocabulary = Vocabulary.build(train.texts, () if vectors is None else vectors.words)
+    own = config.model_options(given=True).get("dim", 50)
+    run = Run.create(folder, config, parts, vocabulary, own if vectors is None else vectors.vectors.shape[1])
+    return _fit(run, run.readable(parts))
 
 
 def resume(folder: Path) -> Run:
@@ -76,11 +91,15 @@ def _fit(run: Run, parts: Splits) -> Run:
     torch.manual_seed(config.seed)
     model = run.new_model()
     _keep_memory()
+    if isinstance(model, TextModel) and config.vectors is not None:
+        generator = torch.Generator().manual_seed(config.seed)
+        words = Vocabulary.load(run.vocabulary).words
+        model.set_vectors(read_vectors(config.vectors).table(words, generator))
     if config.preset != "paper" and isinstance(model, CapsuleModel):
-        calibrate(model, parts.train.batch(torch.arange(min(64, len(parts.train)))).images)
+        calibrate(model, parts.train.batch(torch.arange(min(64, len(parts.train)))).inputs)
     if config.compile:
         model.compile()
-    order = EpochOrder(len(parts.train), config.seed)
+    order = EpochOrder(parts.train, filled(config.batch_size), config.seed)
     batches = loader(parts.train, filled(config.batch_size), order)
     trainee = Trainee(model, config, steps=len(batches) * filled(config.epochs))
     progress = Progress(run)
@@ -138,6 +157,8 @@ def _go(
 
 def _finish(run: Run, parts: Splits) -> Run:
     """Write down what a usual reconstruction error is, so that `predict` can tell an image that does not fit."""
+    if run.config.model in TEXT:
+        return run
     model = run.load_model()
     if model.decoder is None or not len(parts.validation):
         return run

@@ -1,4 +1,4 @@
-"""A model in training: its losses, its optimiser, the order of its images, and what is counted in each epoch."""
+"""A model in training: its losses, its optimiser, the order of its examples, and what is counted in each epoch."""
 
 from __future__ import annotations
 
@@ -13,32 +13,34 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from torchcaps.config import TrainConfig, filled
-from torchcaps.data import AUGMENTATIONS, Batch, Images
+from torchcaps.data import AUGMENTATIONS, Batch, Examples, TextSet
 from torchcaps.errors import complaint
 from torchcaps.evaluate import hits
 from torchcaps.layers import VoteTransform
 from torchcaps.losses import margin_loss, reconstruction_loss, spread_loss, spread_margin
-from torchcaps.models import ImageModel
+from torchcaps.models import ImageModel, Model
 from torchcaps.types import Capsules
 
 
-def class_loss(kind: str, model: ImageModel, capsules: Capsules, labels: Tensor, margin: float = 0.9) -> Tensor:
-    """The loss on the classes: labels [b], or [b n] where each image shows n things.
+def class_loss(
+    kind: str, model: Model, capsules: Capsules, labels: Tensor, margin: float = 0.9, down_weight: float = 0.5
+) -> Tensor:
+    """The loss on the classes: labels [b], [b n] where each image shows n things, or truth values [b y].
 
     Several things are learned with the margin loss; where activations share one among them, so that two cannot both be
     near one, by plain networks with a sigmoid for each class, and by other routings not at all.
     """
     activations = capsules.activations
     if labels.ndim == 2:
-        truth = one_hot(labels, activations.shape[-1]).sum(1)
+        truth = labels if labels.dtype == torch.bool else one_hot(labels, activations.shape[-1]).sum(1)
         if model.loss == "cross-entropy":
             return binary_cross_entropy_with_logits(capsules.poses.squeeze(-1), truth.to(capsules.poses.dtype))
         if model.loss == "nll":
             remedy = "Choose dynamic, entropy, attention or em."
             raise complaint("train", "a routing whose parents do not share one", "one that does", remedy)
-        return margin_loss(activations, truth)
+        return margin_loss(activations, truth, down_weight=down_weight)
     if kind == "margin":
-        return margin_loss(activations, labels)
+        return margin_loss(activations, labels, down_weight=down_weight)
     if kind == "spread":
         return spread_loss(activations, labels, margin)
     if kind == "nll":
@@ -71,14 +73,19 @@ def parameter_groups(model: nn.Module, lr: float) -> list[dict[str, Any]]:
         factor = max(1.0, votes.std * math.sqrt(votes.fan_in()))
         groups.append({"params": list(votes.parameters()), "lr": lr * factor})
         taken |= set(votes.parameters())
-    return [*groups, {"params": [p for p in model.parameters() if p not in taken], "lr": lr}]
+    return [*groups, {"params": [p for p in model.parameters() if p not in taken and p.requires_grad], "lr": lr}]
 
 
 class EpochOrder(Sampler[int]):
-    """A random order that depends on the seed and the epoch alone."""
+    """A random order that depends on the seed and the epoch alone.
 
-    def __init__(self, size: int, seed: int) -> None:
-        self.size, self.seed, self.epoch = size, seed, 0
+    Texts of about the same length come together, in batches of so many, so that little is spent on padding.
+    """
+
+    def __init__(self, data: Examples, batch_size: int, seed: int) -> None:
+        self.size, self.seed, self.epoch = len(data), seed, 0
+        self.lengths = data.lengths if isinstance(data, TextSet) else None
+        self.batch_size = batch_size
 
     def set_epoch(self, epoch: int) -> None:  # called by Lightning
         self.epoch = epoch
@@ -88,7 +95,17 @@ class EpochOrder(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         generator = torch.Generator().manual_seed(draw_seed(self.seed, self.epoch))
-        return iter(torch.randperm(self.size, generator=generator).tolist())
+        order = torch.randperm(self.size, generator=generator)
+        if self.lengths is not None:
+            chunks = order.split(20 * self.batch_size)
+            order = torch.cat([chunk[self.lengths[chunk].argsort(stable=True)] for chunk in chunks])
+            batches = order.split(self.batch_size)
+            places = torch.randperm(len(batches), generator=generator).tolist()
+            order = torch.cat(
+                [batches[place] for place in places if len(batches[place]) == self.batch_size]
+                + [batch for batch in batches if len(batch) < self.batch_size]
+            )
+        return iter(order.tolist())
 
 
 def draw_seed(seed: int, number: int) -> int:
@@ -99,7 +116,7 @@ def draw_seed(seed: int, number: int) -> int:
 class _Rows(Dataset[Batch]):
     """Rows of a data set, fetched a batch at a time."""
 
-    def __init__(self, data: Images) -> None:
+    def __init__(self, data: Examples) -> None:
         self.data = data
 
     def __len__(self) -> int:
@@ -109,14 +126,14 @@ class _Rows(Dataset[Batch]):
         return self.data.batch(torch.tensor(rows))
 
 
-def loader(data: Images, batch_size: int, order: Sampler[int] | None = None) -> DataLoader[Batch]:
+def loader(data: Examples, batch_size: int, order: Sampler[int] | None = None) -> DataLoader[Batch]:
     return DataLoader(_Rows(data), batch_size, sampler=order, collate_fn=lambda batch: batch)
 
 
 class Trainee(pl.LightningModule):
     """A model with its losses, its optimiser and what is counted in each epoch."""
 
-    def __init__(self, model: ImageModel, config: TrainConfig, steps: int) -> None:
+    def __init__(self, model: Model, config: TrainConfig, steps: int) -> None:
         super().__init__()
         self.model = model
         for module in model.modules():  # convolutions are faster so, on a CPU too
@@ -141,10 +158,12 @@ class Trainee(pl.LightningModule):
 
     def loss_of(self, batch: Batch, capsules: Capsules) -> Tensor:
         steps = 50_000 if self.config.preset == "paper" else max(1, self.steps // 2)
-        loss = class_loss(self.kind, self.model, capsules, batch.labels, spread_margin(self.global_step, steps=steps))
-        if self.config.reconstruction:
+        margin = spread_margin(self.global_step, steps=steps)
+        down_weight = 0.5 if self.config.down_weight is None else self.config.down_weight
+        loss = class_loss(self.kind, self.model, capsules, batch.labels, margin, down_weight)
+        if self.config.reconstruction and isinstance(self.model, ImageModel):
             drawn = self.model.reconstruct(capsules, batch.labels)
-            wanted = batch.images if batch.parts is None else batch.parts
+            wanted = batch.inputs if batch.parts is None else batch.parts
             loss = loss + reconstruction_loss(drawn, wanted, self.config.reconstruction)
         return loss
 
@@ -153,9 +172,10 @@ class Trainee(pl.LightningModule):
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         torch.manual_seed(draw_seed(self.config.seed, self.global_step))
-        images = self.augment(batch.images).contiguous(memory_format=torch.channels_last)
-        batch = batch._replace(images=images)
-        capsules = self.model(batch.images)
+        if isinstance(self.model, ImageModel):
+            images = self.augment(batch.inputs).contiguous(memory_format=torch.channels_last)
+            batch = batch._replace(inputs=images)
+        capsules = self.model(batch.inputs)
         loss = self.loss_of(batch, capsules)
         if not torch.isfinite(loss):
             self._stop("loss", float(loss.detach()))
@@ -176,11 +196,11 @@ class Trainee(pl.LightningModule):
         self.sums["validation"].zero_()
 
     def validation_step(self, batch: Batch, index: int) -> None:
-        capsules = self.model(batch.images)
+        capsules = self.model(batch.inputs)
         self._count("validation", self.loss_of(batch, capsules), capsules, batch)
 
     def _count(self, part: str, loss: Tensor, capsules: Capsules, batch: Batch) -> None:
-        size = len(batch.images)
+        size = len(batch.inputs)
         right = hits(capsules.activations.detach(), batch.labels).sum()
         self.sums[part] += torch.tensor([float(loss.detach()) * size, float(right), size], dtype=torch.float64)
 

@@ -1,0 +1,180 @@
+"""Texts from a user's tables: CSV, TSV or JSON lines, with named columns."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from torchcaps.data.texts import TextSet, truth_values
+from torchcaps.errors import complaint
+
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
+TRUE, FALSE = ("1", "true", "yes", "t", "y", "1.0"), ("0", "false", "no", "f", "n", "", "0.0")
+LONGEST_CELL = 100_000_000  # characters
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where in a table texts and labels stand.
+
+    text: the column of texts. label: the column of labels; several: one column of truth values for each class.
+    separator: what stands between labels where a cell holds any number of them.
+    """
+
+    text: str = "text"
+    label: tuple[str, ...] = ("label",)
+    separator: str | None = None
+    encoding: str = "utf-8"
+
+
+def is_table(path: Path) -> bool:
+    return any(suffix in TABLES for suffix in (path.suffix.lower(), Path(path.stem).suffix.lower()))
+
+
+def read_rows(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a table with the numbers of their lines, each by the names of the columns."""
+    try:
+        with _open(path, encoding) as lines:
+            kind = path.suffix.lower() if path.suffix.lower() != ".gz" else Path(path.stem).suffix.lower()
+            yield from (_json_rows if "json" in kind or "nd" in kind else _csv_rows)(path, lines, kind == ".tsv")
+    except UnicodeDecodeError as error:
+        got = f"bytes that are none (at {error.start:,})"
+        remedy = "Give --encoding latin-1, or whatever it is."
+        raise complaint(str(path), f"text in {encoding}", got, remedy) from None
+    except LookupError:
+        raise complaint("--encoding", "an encoding like utf-8 or latin-1", repr(encoding), "Correct it.") from None
+    except (OSError, EOFError, csv.Error) as error:
+        raise complaint(str(path), "a table that can be read", str(error), "Check the file.") from None
+
+
+def _open(path: Path, encoding: str) -> IO[str]:
+    encoding = "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
+    if path.suffix.lower() == ".gz":
+        return gzip.open(path, "rt", encoding=encoding, newline="")
+    return path.open(encoding=encoding, newline="")
+
+
+def _csv_rows(path: Path, lines: IO[str], tabs: bool) -> Iterator[tuple[int, dict[str, Any]]]:
+    csv.field_size_limit(LONGEST_CELL)
+    # In tables with tabs a quote is a sign like others, unless a cell begins and ends with one.
+    reader = csv.reader((line.replace("\0", "") for line in lines), delimiter="\t" if tabs else ",")
+    header = [name.strip() for name in next(reader, [])]
+    if not header:
+        raise complaint(str(path), "a first line with the names of columns", "an empty file", "Add one.")
+    begin = reader.line_num + 1
+    for cells in reader:
+        if cells:
+            if len(cells) != len(header):
+                got = f"{len(cells)} cells in line {begin}"
+                remedy = "Put texts that hold separators or line breaks in quotes."
+                raise complaint(str(path), f"{len(header)} cells as in the first line", got, remedy)
+            yield begin, dict(zip(header, cells, strict=True))
+        begin = reader.line_num + 1
+
+
+def _json_rows(path: Path, lines: IO[str], tabs: bool) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            got = f"line {number} ({error})"
+            raise complaint(str(path), "a JSON object in each line", got, "Correct it.") from None
+        if not isinstance(row, dict):
+            got = f"a {type(row).__name__} in line {number}"
+            raise complaint(str(path), "a JSON object in each line", got, "Correct it.")
+        yield number, row
+
+
+def load_table(path: Path, columns: Columns | None = None) -> TextSet:
+    """The texts and labels of a table; rows without a text or a label are left out, counted in a warning.
+
+    Classes are in the order of their names, or of the columns.
+    """
+    columns = columns or Columns()
+    texts: list[str] = []
+    labels: list[list[str]] = []
+    names: list[str] = []
+    left_out: list[int] = []
+    for number, row in read_rows(path, columns.encoding):
+        if not texts and not left_out:
+            _check_columns(path, columns, list(row))
+        text = row.get(columns.text)
+        found = _labels(path, number, row, columns)
+        if text is None or not str(text).strip() or found is None:
+            left_out.append(number)
+            continue
+        texts.append(str(text))
+        labels.append(found)
+        names.append(str(number))
+    if not texts:
+        got = "none" if not left_out else f"{len(left_out)} rows without one or the other"
+        raise complaint(str(path), "rows with a text and a label", got, "Add some.")
+    if left_out:
+        what = f"left out {len(left_out):,} rows of {path.name} without text or label, the first in line {left_out[0]}"
+        warnings.warn(what, stacklevel=2)
+    if columns.separator is None and len(columns.label) == 1:
+        classes = tuple(sorted({each[0] for each in labels}))
+        places = {name: place for place, name in enumerate(classes)}
+        return TextSet(tuple(texts), torch.tensor([places[each[0]] for each in labels]), classes, tuple(names))
+    several = len(columns.label) > 1
+    classes = columns.label if several else tuple(sorted({label for each in labels for label in each}))
+    if not classes:
+        raise complaint(str(path), "labels", "none in any row", "Choose another --label or --separator.")
+    return TextSet(tuple(texts), truth_values(labels, classes), classes, tuple(names))
+
+
+def _check_columns(path: Path, columns: Columns, found: list[str]) -> None:
+    for option, names in (("--text", [columns.text]), ("--label", columns.label)):
+        missing = [name for name in names if name not in found]
+        if missing:
+            got = ", ".join(map(repr, found))
+            raise complaint(str(path), f"a column {missing[0]!r}", got, f"Name one of these with {option}.")
+
+
+def _labels(path: Path, number: int, row: dict[str, Any], columns: Columns) -> list[str] | None:
+    """The labels of a row; None where it has none and must have one."""
+    if len(columns.label) > 1:
+        return [name for name in columns.label if _is_true(path, number, name, row.get(name))]
+    value = row.get(columns.label[0])
+    if columns.separator is not None:
+        cells = value if isinstance(value, list) else str("" if value is None else value).split(columns.separator)
+        return sorted({str(cell).strip() for cell in cells if str(cell).strip()})
+    if isinstance(value, list | dict):
+        got = f"{json.dumps(value)[:60]} in line {number}"
+        raise complaint(str(path), "one label in each row", got, "Give --separator where a row has several.")
+    text = "" if value is None else str(value).strip()
+    return [text] if text else None
+
+
+def _is_true(path: Path, number: int, name: str, value: Any) -> bool:
+    text = "" if value is None else str(value).strip().lower()
+    if text not in TRUE and text not in FALSE:
+        got = f"{str(value)[:40]!r} in line {number}, column {name!r}"
+        raise complaint(str(path), "0 or 1 in the column of each class", got, "Correct it, or give one --label.")
+    return text in TRUE
+
+
+def texts_in(path: Path, columns: Columns | None = None) -> list[str]:
+    """The texts of a file without labels: a column of a table, or else every line."""
+    columns = columns or Columns()
+    if is_table(path):
+        rows = [row for _, row in read_rows(path, columns.encoding)]
+        if rows:
+            _check_columns(path, Columns(columns.text, ()), list(rows[0]))
+        return [str(row.get(columns.text) or "") for row in rows]
+    try:
+        with _open(path, columns.encoding) as lines:
+            return [line.rstrip("\r\n") for line in lines]
+    except UnicodeDecodeError as error:
+        got = f"bytes that are none (at {error.start:,})"
+        raise complaint(str(path), f"text in {columns.encoding}", got, "Save it in UTF-8.") from None

