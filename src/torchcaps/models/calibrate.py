@@ -1,4 +1,4 @@
-"""A start for EM routing that depends on the data, so that every layer learns from the first step.
+"""A start that depends on the data, so that every layer learns from the first step.
 
 EM's activation is a logistic of the votes' spread times the children's mass. Both depend on the layer: averaging many
 votes shrinks poses from layer to layer, and a parent in a convolution has few children where a class has hundreds. With
@@ -6,17 +6,22 @@ one temperature and one starting cost for all (as in Hinton 2018) most layers st
 small network stay so. Measured on a batch of images, layer by layer, three things are set: the scale of the votes, so
 that their standard deviation about a parent is about one (in the manner of Mishkin & Matas 2016); the inverse
 temperature, in units of the layer's mass; and beta_use, so that a parent of average spread is half active.
+
+In text capsules, a squash takes away short vectors, the more the shorter they are, and their gradients with them; layer
+upon layer, with children that count as much as they are active, nothing is left. Primary poses and votes are scaled so
+that the median capsule of each layer has a length that a squash neither flattens nor silences.
 """
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from torchcaps.functional import spread
 from torchcaps.layers import RoutedLayer
 from torchcaps.models.base import CapsuleModel, fit_layer
+from torchcaps.models.text import Branch, TextCapsules
 from torchcaps.routing.em import EM
 from torchcaps.types import Capsules
 
@@ -24,9 +29,49 @@ from torchcaps.types import Capsules
 INNER, LAST = 1.0, 0.3
 
 
+LENGTH = 0.35  # of the median capsule of a text
+
+
+def calibrate(model: CapsuleModel | TextCapsules, inputs: Tensor) -> None:
+    """Set the starting scales of a model from a batch of what it will learn from, in place."""
+    if isinstance(model, TextCapsules):
+        _calibrate_lengths(model, inputs)
+    else:
+        _calibrate_em(model, inputs)
+
+
 @torch.no_grad()
-def calibrate(model: CapsuleModel, images: Float[Tensor, "b c h w"], passes: int = 4) -> None:
-    """Set the vote scales, temperatures and costs of a model's EM layers from these images, in place."""
+def _calibrate_lengths(model: TextCapsules, tokens: Int[Tensor, "b t"], passes: int = 6) -> None:
+    if model.loss != "margin" or any(layer.routing.averages for layer in model.routed_layers):
+        return
+    training = model.training
+    model.eval()
+    vectors, ends = model.features(tokens)
+    for branch in model.branches:
+        assert isinstance(branch, Branch)
+        capsules = branch.children_of(vectors, ends)
+        for _ in range(passes):
+            factor = _lengthening(capsules)
+            for weight in branch.primary.poses.parameters():
+                weight.mul_(factor)
+            capsules = branch.children_of(vectors, ends)
+        for layer in branch.routed_layers:
+            children = fit_layer(layer, capsules)
+            for _ in range(passes):
+                layer.votes.start_at(layer.votes.std * _lengthening(layer(children)))
+            capsules = layer(children)
+    model.train(training)
+
+
+def _lengthening(capsules: Capsules) -> float:
+    """What to multiply vectors with before their squash, so that the median length comes nearer to the one wanted."""
+    lengths = capsules.activations if capsules.mask is None else capsules.activations[capsules.mask]
+    ratio = float(lengths.median().clamp(1e-6, 1 - 1e-6))
+    return ((LENGTH / (1 - LENGTH)) / (ratio / (1 - ratio))) ** 0.3  # routing answers more than in proportion
+
+
+@torch.no_grad()
+def _calibrate_em(model: CapsuleModel, images: Float[Tensor, "b c h w"], passes: int = 4) -> None:
     layers = model.routed_layers
     if all(_learned_costs(layer) is None for layer in layers):
         return

@@ -21,7 +21,7 @@ from torchcaps.data import AUGMENTATIONS, DATASETS, Batch, Splits, TextSet, Voca
 from torchcaps.device import choose_device
 from torchcaps.errors import check_choice, complaint
 from torchcaps.evaluate import evaluate
-from torchcaps.models import CapsuleModel, TextModel, calibrate
+from torchcaps.models import CapsuleModel, TextCapsules, TextModel, calibrate
 from torchcaps.recipes import check_given, complete
 from torchcaps.rundata import limit, read_data
 from torchcaps.runs import Run, next_folder, refuse_folder
@@ -95,7 +95,7 @@ def _fit(run: Run, parts: Splits) -> Run:
         generator = torch.Generator().manual_seed(config.seed)
         words = Vocabulary.load(run.vocabulary).words
         model.set_vectors(read_vectors(config.vectors).table(words, generator))
-    if config.preset != "paper" and isinstance(model, CapsuleModel):
+    if config.preset not in ("paper", "code") and isinstance(model, CapsuleModel | TextCapsules):
         calibrate(model, parts.train.batch(torch.arange(min(64, len(parts.train)))).inputs)
     if config.compile:
         model.compile()
