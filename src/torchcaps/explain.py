@@ -100,7 +100,7 @@ def explain_texts(run: Run, texts: Sequence[str], *, top: int = 5) -> list[list[
     vocabulary = Vocabulary.load(run.vocabulary)
     answers: list[list[Explanation]] = []
     for text in texts:
-        tokens = padded([row[: run.config.max_length] for row in vocabulary.encode([text])])
+        tokens = padded([row[: run.config.max_length] for row in vocabulary.encode([text], run.config.max_length)])
         words = vocabulary.cut(text)[: run.config.max_length]
         vectors, ends = model.features(tokens)
         activations = model(tokens).activations[0]

@@ -106,7 +106,7 @@ def predict_texts(
     answers: list[TextPrediction] = []
     for start in range(0, len(texts), batch_size):
         few = texts[start : start + batch_size]
-        tokens = padded([row[: run.config.max_length] for row in vocabulary.encode(few)])
+        tokens = padded([row[: run.config.max_length] for row in vocabulary.encode(few, run.config.max_length)])
         activations = model(tokens.to(device)).activations.cpu()
         for text, row in zip(few, activations, strict=True):
             order = row.argsort(descending=True).tolist()

@@ -30,14 +30,20 @@ class Vocabulary:
         self.tokenizer = tokenizer
 
     @classmethod
-    def build(cls, texts: Iterable[str], more: Sequence[str] = (), size: int = 100_000) -> Vocabulary:
-        """The words of these texts, the most frequent first, and then `more`, as far as they are at most `size`."""
+    def build(
+        cls, texts: Iterable[str], more: Sequence[str] = (), size: int = 100_000, longest: int | None = None
+    ) -> Vocabulary:
+        """The words of these texts, the most frequent first, and then `more`, as far as they are at most `size`.
+
+        longest: how many words of a text will be read; what is far behind does not count.
+        """
         tokenizers = _tokenizers()
         splitter = tokenizers.pre_tokenizers.Split(tokenizers.Regex(WORD), behavior="removed", invert=True)
         normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.NFC(), tokenizers.normalizers.Lowercase()])
         counts: Counter[str] = Counter()
         for text in texts:
-            counts.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+            few = normalizer.normalize_str(_beginning(text, longest))
+            counts.update(word for word, _ in splitter.pre_tokenize_str(few))
         words = [PADDING, UNKNOWN, *sorted(counts, key=lambda word: (-counts[word], word)), *more]
         numbers = {word: number for number, word in enumerate(list(dict.fromkeys(words))[: max(2, size)])}
         tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(numbers, unk_token=UNKNOWN))
@@ -67,15 +73,24 @@ class Vocabulary:
         numbers = self.tokenizer.get_vocab()
         return sorted(numbers, key=numbers.__getitem__)
 
-    def encode(self, texts: Sequence[str]) -> list[Tensor]:
-        """The numbers of the words of each text."""
-        found = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+    def encode(self, texts: Sequence[str], longest: int | None = None) -> list[Tensor]:
+        """The numbers of the words of each text; of long texts at least the first `longest`, if so asked."""
+        given = [_beginning(text, longest) for text in texts]
+        found = self.tokenizer.encode_batch(given, add_special_tokens=False)
         return [torch.tensor(encoding.ids, dtype=torch.long) for encoding in found]
 
     def cut(self, text: str) -> list[tuple[str, int, int]]:
         """The words of a text as they stand in it, each with where it begins and ends."""
         offsets = self.tokenizer.encode(text, add_special_tokens=False).offsets
         return [(text[start:end], start, end) for start, end in offsets]
+
+
+def _beginning(text: str, longest: int | None) -> str:
+    """As much of a text as surely holds more than `longest` words; a line of many megabytes takes no time then."""
+    if longest is None or len(text) <= 40 * longest:
+        return text
+    words = text[: 40 * longest].split()
+    return " ".join(words) if len(words) > longest else text
 
 
 def _tokenizers() -> Any:
@@ -113,7 +128,8 @@ class TextSet(Labelled):
         count = len(self.texts)
         many = self.labels.ndim == 2
         shape = (count, len(self.classes)) if many else (count,)
-        if self.labels.shape != shape or (self.labels.dtype == torch.bool) != many or len(self.names) != count:
+        kind = torch.bool if many else torch.long
+        if self.labels.shape != shape or self.labels.dtype != kind or len(self.names) != count:
             got = f"{shape_text(self.labels.shape)} of {self.labels.dtype} and {len(self.names)} names"
             expected = f"{count} names, and class indices [{count}] or truth values [{count} {len(self.classes)}]"
             raise complaint("TextSet", expected, got, "Give one for each text.")
@@ -145,7 +161,7 @@ class TextSet(Labelled):
         """The words of each text by number, as far as they are read."""
         if self.vocabulary is None:
             raise complaint("TextSet", "a vocabulary", "none", "Use dataclasses.replace(texts, vocabulary=...).")
-        rows = self.vocabulary.encode(self.texts)
+        rows = self.vocabulary.encode(self.texts, self.max_length)
         longest = self.max_length
         cut = sum(len(row) > longest for row in rows) if longest else 0
         if cut:

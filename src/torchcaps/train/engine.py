@@ -54,7 +54,7 @@ def train(config: TrainConfig) -> Run:
     if not texts:
         return _fit(Run.create(folder, config, parts), parts)
     vectors = None if config.vectors is None else read_vectors(config.vectors)
-    vocabulary = Vocabulary.build(train.texts, () if vectors is None else vectors.words)
+    vocabulary = Vocabulary.build(train.texts, () if vectors is None else vectors.words, longest=config.max_length)
     own = config.model_options(given=True).get("dim", 50)
     run = Run.create(folder, config, parts, vocabulary, own if vectors is None else vectors.vectors.shape[1])
     return _fit(run, run.readable(parts))
