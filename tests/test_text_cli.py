@@ -1,0 +1,266 @@
+"""Texts at the command line: from a table to an answer, and what may be wrong on the way."""
+
+import csv
+import io
+import json
+import random
+import shutil
+
+import pytest
+import torch
+
+from tests.commands import run
+from torchcaps.explain import Explanation, coloured, explain_texts, html_page, ngram_strengths
+from torchcaps.predict import predict_texts
+from torchcaps.runs import Run
+
+SLIM = ["--model", "text-a", "--option", "filters=8", "--option", "capsules=4", "--option", "window_capsules=4"]
+SLIM += ["--option", "capsule_dim=8", "--option", "dim=12", "--option", "dropout=0", "--lr", "0.01"]
+WORDS = {"good": ["lovely", "moving", "bright"], "bad": ["dull", "lifeless", "stale"]}
+FILLER = ["a", "the", "film", "plot", "scene", "with", "and", "some", "of", "it", "is", "was", "by", "one", "more"]
+
+
+def sentence(generator, *kinds):
+    words = [generator.choice(FILLER) for _ in range(generator.randint(5, 12))]
+    for kind in kinds:
+        words.insert(generator.randrange(len(words)), generator.choice(WORDS[kind]))
+    return " ".join(words)
+
+
+def write_table(path, rows, header=("text", "label")):
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    generator = random.Random(0)
+    rows = [(sentence(generator, kind), kind) for kind in ("good", "bad") for _ in range(90)]
+    return write_table(tmp_path_factory.mktemp("tables") / "films.csv", rows)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, table):
+    out = tmp_path_factory.mktemp("runs") / "films"
+    assert run("train", table, *SLIM, "--epochs", 40, "--batch-size", 20, "--out", out) == 0
+    return out
+
+
+def said(capsys, *words):
+    capsys.readouterr()
+    assert run(*words) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys, *words):
+    capsys.readouterr()
+    assert run(*words) == 2
+    error = capsys.readouterr().err.strip()
+    assert "Traceback" not in error
+    return error.splitlines()[-1]
+
+
+def test_a_table_is_learned_and_evaluated_beside_its_floor(trained, capsys):
+    results = json.loads(said(capsys, "evaluate", trained, "--json", "--floor", "--no-pictures"))
+    assert results["test"]["examples"] == 36
+    assert results["test"]["accuracy"] > 0.9
+    assert 0.5 < results["logistic regression"]["accuracy"] <= 1
+    assert (
+        "confusion.png" in {path.name for path in (trained / "evaluation").iterdir()} or run("evaluate", trained) == 0
+    )
+
+
+def test_texts_are_classified_from_arguments_files_and_standard_input(trained, tmp_path, capsys, monkeypatch):
+    (tmp_path / "a.txt").write_text("a dull film of it\nsome lovely plot and more\n")
+    write_table(tmp_path / "b.csv", [("1", "stale , lifeless scene")], ("id", "words"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("bright and moving\n"))
+    words = ["predict", trained, "a moving film", tmp_path / "a.txt", tmp_path / "b.csv", "-", "--text", "words"]
+    answers = json.loads(said(capsys, *words, "--json"))
+    assert [answer["labels"] for answer in answers] == [["good"], ["bad"], ["good"], ["bad"], ["good"]]
+    assert answers[0]["text"] == "a moving film"
+    assert "good" in said(capsys, "predict", trained, "a lovely film")
+    assert said(capsys, "predict", trained, "", "-- more")  # nothing to go by is no reason to fail
+
+
+def test_answers_do_not_depend_on_what_is_asked_beside(trained):
+    opened = Run.open(trained)
+    together = predict_texts(opened, ["a dull film", "lovely " * 30, "it"])
+    alone = [predict_texts(opened, [text])[0] for text in ("a dull film", "lovely " * 30, "it")]
+    assert [one.labels for one in together] == [one.labels for one in alone]
+    for one, other in zip(together, alone, strict=True):
+        assert one.confidence == pytest.approx(other.confidence, abs=2e-4)
+
+
+def test_explanations_point_at_the_words_that_tell(trained, tmp_path, capsys):
+    texts = ["the plot of it was lovely by the film and more", "some of the scene is dull with one more plot"]
+    for text, told in zip(texts, ("lovely", "dull"), strict=True):
+        (one,) = explain_texts(Run.open(trained), [text])[0]
+        strongest = max(one.words, key=lambda word: word[2])
+        near = text.index(told)
+        assert abs(strongest[0] - near) < 20
+        assert any(told in ngram.text for ngram in one.ngrams)
+        assert sum(share for *_, share in one.words) == pytest.approx(1, abs=1e-4)
+        assert text[one.ngrams[0].start : one.ngrams[0].end] == one.ngrams[0].text
+    page = tmp_path / "sub" / "why.html"
+    out = said(capsys, "explain", trained, *texts, "--html", page, "--top", 2)
+    assert "lovely" in out
+    assert page.read_text().count("<section>") == 2
+    listed = json.loads(said(capsys, "explain", trained, texts[0], "--json"))
+    assert listed[0][0]["label"] == "good"
+
+
+def test_strengths_are_what_couplings_pass_on_in_plain_loops(trained):
+    model = Run.open(trained).load_model()
+    tokens = torch.randint(2, 20, (1, 9))
+    vectors, ends = model.features(tokens)
+    branch = model.branches[0]
+    children = branch.children_of(vectors, ends)
+    first, last = branch.layers
+    one, two = first.route(children).couplings[0], last.route(first(children).flatten()).couplings[0]
+    active = children.activations[0]
+    expected = torch.zeros(7, 3)
+    for t in range(7):
+        windows = [w for w in range(5) if w <= t < w + 3]
+        for i in range(4):
+            for w in windows:
+                for j in range(4):
+                    part = active[t, i] / active.sum() / len(windows) * one[w, t - w, i, j]
+                    expected[t] += part * two[w * 4 + j]
+    torch.testing.assert_close(ngram_strengths(branch, vectors, ends)[0], expected.detach())
+
+
+def test_pages_and_colours_keep_every_sign_of_a_text():
+    text = "a <b> & 'c'\n d"
+    one = Explanation(text, "x & y", 0.5, (), ((0, 1, 0.1), (2, 5, 0.9), (6, 7, 0.0)))
+    assert "&lt;b&gt;" in html_page([[one]])
+    assert "x &amp; y" in html_page([[one]])
+    plain = coloured(one)
+    for number in range(200, 256):
+        plain = plain.replace(f"\x1b[30;48;5;{number}m", "")
+    assert plain.replace("\x1b[0m", "") == text
+
+
+def test_any_number_of_labels_from_a_table(tmp_path, capsys):
+    generator = random.Random(1)
+    kinds = [(), ("good",), ("bad",), ("good", "bad")] * 40
+    rows = [(sentence(generator, *each), "|".join(each)) for each in kinds]
+    path = write_table(tmp_path / "many.csv", rows, ("words", "kinds"))
+    out = tmp_path / "run"
+    options = ["--text", "words", "--label", "kinds", "--separator", "|", "--out", out]
+    assert run("train", path, *SLIM, "--epochs", 50, "--batch-size", 20, *options) == 0
+    results = json.loads(said(capsys, "evaluate", out, "--json", "--floor", "--no-pictures"))["test"]
+    assert results["f1_micro"] > 0.8
+    assert {"exact_match", "precision_samples", "recall_macro"} <= results.keys()
+    assert results["accuracy"] == pytest.approx(results["exact_match"])
+    assert "mean over examples: precision" in said(capsys, "evaluate", out)
+    answers = json.loads(
+        said(capsys, "predict", out, "a lovely scene and dull plot of it", "the film is one", "--json")
+    )
+    assert set(answers[0]["labels"]) == {"good", "bad"}
+    assert answers[1]["labels"] == []
+    single = write_table(tmp_path / "one.csv", [("lovely", "good"), ("dull", "bad")], ("words", "kinds"))
+    assert run("evaluate", out, "--data", single, "--no-pictures") == 0
+
+
+def test_folds_are_one_command_that_can_be_interrupted(table, tmp_path, capsys):
+    words = ["train", table, *SLIM, "--epochs", 1, "--folds", 3, "--out", tmp_path / "folds"]
+    first = said(capsys, *words)
+    assert first.count("fold 2 of 3") == 2
+    results = json.loads((tmp_path / "folds" / "results.json").read_text())
+    folds = [results[f"fold-{number}"] for number in (1, 2, 3)]
+    assert results["mean"] == pytest.approx(sum(folds) / 3)
+    shutil.rmtree(tmp_path / "folds" / "fold-3")
+    (tmp_path / "folds" / "fold-2" / "fold.json").unlink()  # trained, but not yet tested
+    again = said(capsys, *words)
+    assert again.count("epoch ") == 1  # the third alone is trained
+    assert json.loads((tmp_path / "folds" / "results.json").read_text()) == results
+    (tmp_path / "folds" / "fold-2" / "fold.json").unlink()
+    assert "expected the options that the folds began with, got another --epochs" in refused(
+        capsys, "train", table, *SLIM, "--epochs", 2, "--folds", 3, "--out", tmp_path / "folds"
+    )
+
+
+def test_tables_in_parts_keep_them(tmp_path, capsys):
+    generator = random.Random(2)
+    for name, count in (("train", 40), ("dev", 10), ("test", 12)):
+        rows = [(sentence(generator, kind), kind) for kind in ("good", "bad") for _ in range(count // 2)]
+        write_table(tmp_path / f"{name}.csv", rows)
+    out = tmp_path / "run"
+    assert run("train", tmp_path, *SLIM, "--epochs", 1, "--out", out) == 0
+    names = json.loads((out / "split.json").read_text())
+    assert {part: len(each) for part, each in names.items()} == {"train": 40, "validation": 10, "test": 12}
+    assert json.loads(said(capsys, "evaluate", out, "--json", "--no-pictures"))["test"]["examples"] == 12
+
+
+def test_word_vectors_are_read_once_and_travel_with_the_run(table, tmp_path, capsys):
+    vectors = tmp_path / "v.txt"
+    vectors.write_text("".join(f"{word} {number} 0 1\n" for number, word in enumerate(["dull", "lovely", "never"])))
+    out = tmp_path / "run"
+    slim = [word for word in SLIM if word != "dim=12"]
+    slim = [word for number, word in enumerate(slim) if not (word == "--option" and slim[number + 1] == "--option")]
+    assert run("train", table, *slim, "--epochs", 1, "--vectors", vectors, "--no-tune", "--out", out) == 0
+    vectors.unlink()
+    model, opened = Run.open(out).load_model(), Run.open(out)
+    words = json.loads(opened.vocabulary.read_text())["model"]["vocab"]
+    assert model.words.weight[words["lovely"]].tolist() == [1, 0, 1]
+    assert model.words.weight[words["never"]].tolist() == [2, 0, 1]  # known, though no text of the table has it
+    assert run("evaluate", out, "--no-pictures") == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["train", "TABLE", "--text", "review"], "expected a column 'review', got 'text', 'label'"),
+        (["train", "TABLE", "--model", "capsnet"], "expected a model for texts, got capsnet, which is for images"),
+        (["train", "TABLE", "--size", "32"], "--size: expected images as data, got texts"),
+        (["train", "TABLE", "--augment", "affine"], "--augment: expected images as data"),
+        (["train", "TABLE", "--vectors", "nowhere.txt"], "--vectors: expected a file of word vectors"),
+        (["train", "TABLE", "--vectors", "glove-6b-50d"], "pip install 'torchcaps[vectors]'"),
+        (["train", "TABLE", "--fold", "3"], "--fold: expected a number from 1 to that of --folds"),
+        (["train", "TABLE", "--option", "tune=false"], "expected no option that has a flag of its own, got tune"),
+        (
+            ["train", "TABLE", "--preset", "code", "--model", "textcnn"],
+            "preset to be one of 'default', 'best', 'paper'",
+        ),
+        (["train", "digits", "--model", "text-b"], "expected a model for images, got text-b, which is for texts"),
+        (["train", "digits", "--vectors", "v.txt"], "--vectors: expected texts as data, got images (digits)"),
+        (["train", "digits", "--folds", "3"], "--folds: expected data in one piece"),
+        (["train", "mr", "--data-dir", "/nowhere"], "mr: expected rt-polarity.neg, rt-polarity.pos in /nowhere/mr"),
+        (["predict", "RUN", "nothere.csv"], "expected texts, or files of them, got nothere.csv, which is not there"),
+        (["predict", "RUN"], "expected files or texts behind the run, got none"),
+        (["explain", "RUN", "a", "--top", "0"], "top to be a whole number from 1 on"),
+        (["evaluate", "RUN", "--data", "digits"], "expected texts, like the data of this run, got images"),
+    ],
+)
+def test_what_cannot_be_meant_gets_one_sentence(trained, table, capsys, words, expected):
+    given = [{"TABLE": table, "RUN": trained}.get(word, word) for word in words]
+    assert expected in refused(capsys, *given)
+
+
+def test_labels_and_files_that_a_run_does_not_know(trained, table, tmp_path, capsys):
+    other = write_table(tmp_path / "other.csv", [("a film", "good"), ("a plot", "odd")])
+    assert "expected classes among bad, good, got odd" in refused(capsys, "evaluate", trained, "--data", other)
+    changed = tmp_path / "copy"
+    shutil.copytree(trained, changed)
+    (changed / "vocabulary.json").write_text("[]")
+    assert "expected the vocabulary of a run" in refused(capsys, "predict", changed, "a film")
+    lines = table.read_text().splitlines()
+    one = write_table(tmp_path / "one.csv", [line.split(",") for line in lines[1:] if line.endswith("good")])
+    assert "at least two classes with examples, got good" in refused(capsys, "train", one)
+    rare = write_table(tmp_path / "rare.csv", [*(line.split(",") for line in lines[1:]), ["odd one", "odd"]])
+    refused_or_trained = run("train", rare, *SLIM, "--epochs", 1, "--out", tmp_path / "rare")
+    assert refused_or_trained == 0  # a class with a single example is for training
+
+
+def test_paper_and_code_presets_differ_as_their_sources_do(table, tmp_path):
+    for preset, leaky, stride in (("paper", True, 1), ("code", False, 2)):
+        out = tmp_path / preset
+        words = ["--option", "capsules=2", "--option", "filters=2", "--limit", "20", "--epochs", "1"]
+        assert run("train", table, "--model", "text-a", "--preset", preset, *words, "--out", out) == 0
+        opened = Run.open(out)
+        model = opened.load_model()
+        routing = model.branches[0].layers[0].routing
+        assert (routing.leaky, routing.amendment, model.branches[0].stride) == (leaky, leaky, stride)
+        assert opened.config.batch_size == 25
+        assert opened.config.down_weight == (0.25 if preset == "code" else None)
