@@ -16,6 +16,7 @@ SMALL = {
     "em-grid": {"batch": 2, "grid": 7, "children": 3, "parents": 4},
     "capsnet": {"batch": 2},
     "matrix": {"batch": 2, "sizes": (4, 3, 2, 3)},
+    "text": {"batch": 3, "words": 9, "capsules": 3},
 }
 
 

@@ -13,7 +13,7 @@ from torchcaps.bench import textbook
 from torchcaps.functional import length, squash
 from torchcaps.layers import ConvCapsules, DenseCapsules
 from torchcaps.losses import margin_loss, reconstruction_loss
-from torchcaps.models import CapsuleModel, create_model
+from torchcaps.models import CapsuleModel, calibrate, create_model
 from torchcaps.routing import EM
 from torchcaps.types import Capsules
 
@@ -173,6 +173,18 @@ def matrix(batch: int = 8, sizes: tuple[int, int, int, int] = (32, 32, 32, 32)) 
     )
 
 
+def text(batch: int = 50, words: int = 60, capsules: int = 32) -> Built:
+    model = create_model("text-a", vocabulary=5000, classes=2, dropout=0.0, capsules=capsules)
+    tokens, labels = torch.randint(1, 5000, (batch, words)), torch.randint(2, (batch,))
+    calibrate(model, tokens)
+
+    def textbook_loss() -> Results:
+        vectors = model.words(tokens).transpose(1, 2)
+        return (margin_loss(textbook.text_a(vectors, model.branches[0])[:, :2], labels),)
+
+    return Built(textbook_loss, lambda: (margin_loss(model(tokens).activations, labels),), list(model.parameters()))
+
+
 def _images(batch: int, channels: int, size: int) -> tuple[Tensor, Tensor]:
     images = torch.rand(batch, channels, size, size).contiguous(memory_format=torch.channels_last)
     return images, torch.randint(10, (batch,))
@@ -191,4 +203,5 @@ CASES: dict[str, Case] = {
     "em-grid": Case("the same, children compete across windows", conv_em, {"competition": "grid"}),
     "capsnet": Case("capsnet, training step, batch 128", capsnet, forward=False),
     "matrix": Case("matrix 32/32/32/32, training step, batch 8", matrix, forward=False),
+    "text": Case("text-a, training step, 60 words, batch 50", text, forward=False),
 }

@@ -130,3 +130,29 @@ def capsnet(
     masked = parents * nn.functional.one_hot(labels, parents.shape[1]).unsqueeze(-1)
     drawn = decoder(masked.flatten(1)).view_as(images)
     return torch.sqrt((parents**2).sum(-1) + 1e-20), drawn
+
+
+def shared_dynamic(poses: Tensor, weight: Tensor, bias: Tensor, iterations: int = 3) -> Tensor:
+    """Poses [... i e], weight [j e d] and bias [j d] to parents [... j d]; leaky, children weighed by their length."""
+    votes = torch.matmul(poses, weight.transpose(0, 1).flatten(1)).unflatten(-1, (-1, weight.shape[2])) + bias
+    active = torch.sqrt((poses**2).sum(-1, keepdim=True) + 1e-20)
+    logits = torch.zeros(votes.shape[:-1], dtype=votes.dtype, device=votes.device)
+    for iteration in range(iterations):
+        leak = torch.zeros_like(logits[..., :1])
+        couplings = torch.softmax(torch.cat([logits, leak], -1), dim=-1)[..., :-1] * active
+        parents = squash((couplings.unsqueeze(-1) * votes).sum(-3))
+        if iteration < iterations - 1:
+            logits = logits + (votes * parents.unsqueeze(-3)).sum(-1)
+    return parents
+
+
+def text_a(vectors: Tensor, branch: nn.Module, window: int = 3) -> Tensor:
+    """Lengths of the class capsules, noise included, of Capsule-A (Zhao 2018), for word vectors [b c t]."""
+    features = branch.primary.poses(torch.relu(branch.convolution(vectors)))  # type: ignore[union-attr,operator]
+    types = branch.primary.out_capsules  # type: ignore[union-attr]
+    poses = squash(features.unflatten(1, (types, -1)).permute(0, 3, 1, 2))  # [b t i e]
+    windows = poses.unfold(1, window, 1).permute(0, 1, 4, 2, 3).flatten(2, 3)  # [b t (k i) e]
+    first, last = branch.layers  # type: ignore[misc]
+    parents = shared_dynamic(windows, first.votes.weight, first.votes.bias).flatten(1, 2)
+    classes = shared_dynamic(parents, last.votes.weight, last.votes.bias)
+    return torch.sqrt((classes**2).sum(-1) + 1e-20)
