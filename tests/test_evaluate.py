@@ -3,11 +3,17 @@
 import pytest
 import torch
 from scipy.stats import binomtest
-from sklearn.metrics import accuracy_score, confusion_matrix, precision_score, recall_score
+from sklearn.metrics import (
+    accuracy_score,
+    confusion_matrix,
+    precision_recall_fscore_support,
+    precision_score,
+    recall_score,
+)
 
 import torchcaps as tc
 from torchcaps.data import ImageSet
-from torchcaps.evaluate import Evaluation, evaluate, hits, wilson_interval
+from torchcaps.evaluate import Evaluation, evaluate, hits, scores, wilson_interval
 
 
 def test_hits_ask_for_all_classes_of_an_image_and_no_other():
@@ -51,3 +57,22 @@ def test_evaluation_covers_every_image_once_and_leaves_the_model_as_it_was():
         drawn = model.reconstruct(capsules)
     torch.testing.assert_close(result.activations, capsules.activations)
     torch.testing.assert_close(result.misfit, (drawn - images.float() / 255).square().mean((1, 2, 3)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scores_of_many_labels_equal_scikit_learn(seed):
+    generator = torch.Generator().manual_seed(seed)
+    shown, said = (torch.rand(40, 5, generator=generator) < share for share in (0.3, 0.4))
+    shown[:, 4], said[:, 3], shown[0] = False, False, False
+    found = scores(shown, said)
+    assert found["exact_match"] == pytest.approx(accuracy_score(shown.numpy(), said.numpy()))
+    for average in ("samples", "micro", "macro"):
+        expected = precision_recall_fscore_support(shown.numpy(), said.numpy(), average=average, zero_division=0)
+        for word, value in zip(("precision", "recall", "f1"), expected[:3], strict=True):
+            assert found[f"{word}_{average}"] == pytest.approx(value), (word, average)
+
+
+def test_truth_values_are_right_only_where_all_classes_are():
+    activations = torch.tensor([[0.9, 0.1, 0.7], [0.9, 0.6, 0.1], [0.2, 0.1, 0.4]])
+    labels = torch.tensor([[True, False, True], [True, False, False], [False, False, False]])
+    assert hits(activations, labels).tolist() == [True, False, True]
