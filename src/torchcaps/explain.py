@@ -39,7 +39,7 @@ class Ngram:
 class Explanation:
     """A text, a class it was given with its confidence, the strongest n-grams, and the strength of every word.
 
-    words: (start, end, strength) of each word, its share of the strengths of the n-grams it stands in.
+    words: (start, end, strength) of each word, the mean of the n-grams it stands in.
     """
 
     text: str
@@ -125,7 +125,7 @@ def _explanation(
     activations: Tensor,
     top: int,
 ) -> Explanation:
-    shares = [0.0] * len(words)
+    sums, counts = [0.0] * len(words), [0] * len(words)
     ngrams: list[Ngram] = []
     total = sum(float(strengths[:, place].sum()) for _, strengths in found) or 1.0
     for branch, strengths in found:
@@ -133,15 +133,17 @@ def _explanation(
         for number, value in enumerate(strengths[:, place].tolist()):
             begin = number * branch.stride
             inside = words[begin : begin + branch.ngram]
-            if not inside or value <= 0:
+            if not inside:
                 continue
             strength = value / total
             start, end = inside[0][1], inside[-1][2]
             ngrams.append(Ngram(text[start:end], start, end, strength))
             for word in range(begin, begin + len(inside)):
-                shares[word] += strength / len(inside)
+                sums[word] += strength
+                counts[word] += 1
     ngrams.sort(key=lambda ngram: -ngram.strength)
-    marked = tuple((start, end, share) for (_, start, end), share in zip(words, shares, strict=True))
+    means = [total / max(1, count) for total, count in zip(sums, counts, strict=True)]
+    marked = tuple((start, end, mean) for (_, start, end), mean in zip(words, means, strict=True))
     return Explanation(text, label, round(float(activations[place]), 4), tuple(_apart(ngrams)[:top]), marked)
 
 
@@ -156,11 +158,12 @@ def _apart(ngrams: list[Ngram]) -> list[Ngram]:
 
 
 def _pieces(explanation: Explanation) -> list[tuple[str, float]]:
-    """The text in pieces, words with their strength from 0 to 1 (the strongest), and what stands between with 0."""
-    strongest = max((share for _, _, share in explanation.words), default=0) or 1
+    """The text in pieces: words from 0, the weakest, to 1, the strongest, and what stands between with 0."""
+    strengths = [strength for _, _, strength in explanation.words] or [0.0]
+    low, width = min(strengths), (max(strengths) - min(strengths)) or 1.0
     pieces, done = [], 0
-    for start, end, share in explanation.words:
-        pieces += [(explanation.text[done:start], 0.0), (explanation.text[start:end], share / strongest)]
+    for start, end, strength in explanation.words:
+        pieces += [(explanation.text[done:start], 0.0), (explanation.text[start:end], (strength - low) / width)]
         done = end
     return [*pieces, (explanation.text[done:], 0.0)]
 
@@ -199,7 +202,7 @@ PAGE = """<!doctype html>
 body { font: 17px/1.6 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
 section { border-top: 1px solid #ccc; padding: .6rem 0 1rem; }
 h1 { font-size: 1.3rem; } h2 { font-size: 1.1rem; margin: .3rem 0; } small { color: #666; font-weight: normal; }
-p { overflow-wrap: anywhere; white-space: pre-wrap; } span { border-radius: 3px; padding: 1px 0; }
+section p { overflow-wrap: anywhere; white-space: pre-wrap; } span { border-radius: 3px; padding: 1px 0; }
 table { border-collapse: collapse; font-size: .9rem; } td { padding: 1px 14px 1px 0; } td + td { text-align: right; }
 </style></head><body>
 <h1>Which words decided</h1>
