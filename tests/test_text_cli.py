@@ -15,7 +15,18 @@ from torchcaps.predict import predict_texts
 from torchcaps.runs import Run
 
 SLIM = ["--model", "text-a", "--option", "filters=8", "--option", "capsules=4", "--option", "window_capsules=4"]
-SLIM += ["--option", "capsule_dim=8", "--option", "dim=12", "--option", "dropout=0", "--lr", "0.01"]
+SLIM += [
+    "--option",
+    "capsule_dim=8",
+    "--option",
+    "dim=12",
+    "--option",
+    "dropout=0",
+    "--option",
+    "gradients=all",
+    "--lr",
+    "0.01",
+]
 WORDS = {"good": ["lovely", "moving", "bright"], "bad": ["dull", "lifeless", "stale"]}
 FILLER = ["a", "the", "film", "plot", "scene", "with", "and", "some", "of", "it", "is", "was", "by", "one", "more"]
 

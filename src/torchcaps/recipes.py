@@ -45,14 +45,26 @@ RECIPES: dict[str, dict[str, dict[str, Any]]] = {
         "paper": {**_SABOUR, "epochs": 50, "augment": "shift"},
     },
 }
-_TEXT = {**_COMMON, "images": 0, "epochs": 8, "batch_size": 50, "lr": 2e-3, "reconstruction": 0.0, "max_length": 200}
-_ZHAO = {**_TEXT, "epochs": 20, "batch_size": 25, "lr": 1e-3, "schedule": "constant", "weight_decay": 0.0}
+_TEXT = {
+    **_COMMON,
+    "images": 60_000,
+    "epochs": 8,
+    "batch_size": 50,
+    "lr": 4e-3,
+    "reconstruction": 0.0,
+    "max_length": 200,
+}
+# The last iteration's gradients teach as well as those of all, in two thirds of the time.
+_TEXT_CAPSULES = {**_TEXT, "images": 35_000, "epochs": 5, "lr": 6e-3, "option": ("gradients=last",)}
+_ZHAO = {**_TEXT, "images": 0, "epochs": 20, "batch_size": 25, "lr": 1e-3, "schedule": "constant", "weight_decay": 0.0}
 _PAPER_OPTIONS = ("dropout=0",)
 _CODE_OPTIONS = (
     "dropout=0", "capsules=16", "stride=2", "squash=half", "vote_bias=false", "leaky=false", "amendment=false",
 )  # fmt: skip
 RECIPES |= {name: {"default": _TEXT, "best": {**_TEXT, "epochs": 16}, "paper": _ZHAO} for name in TEXT}
 for name in ("text-a", "text-b"):
+    RECIPES[name]["default"] = _TEXT_CAPSULES
+    RECIPES[name]["best"] = {**_TEXT_CAPSULES, "epochs": 10, "option": ()}
     RECIPES[name]["paper"] = {**_ZHAO, "option": _PAPER_OPTIONS}
     RECIPES[name]["code"] = {**_ZHAO, "option": _CODE_OPTIONS, "down_weight": 0.25}
 RECIPES |= {"matrix-small": RECIPES["matrix"], "cnn-small": {**RECIPES["efficient"], "paper": RECIPES["cnn"]["paper"]}}
@@ -85,6 +97,8 @@ def complete(config: TrainConfig, examples: int, *, several: bool = False, texts
         if not several:
             recipe["loss"] = "cross-entropy"
     own = {text.partition("=")[0] for text in config.option}
+    if config.routing in ("attention", "uniform"):  # one pass: there is no last iteration
+        own.add("gradients")
     more = tuple(text for text in recipe.pop("option", ()) if text.partition("=")[0] not in own)
     config = dataclasses.replace(config, option=config.option + more)
     missing = {name: value for name, value in recipe.items() if getattr(config, name) is None}

@@ -30,7 +30,7 @@ class TextModel(nn.Module):
     decoder = None
 
     def __init__(
-        self, vocabulary: int, classes: int, *, dim: int = 50, tune: bool = True, dropout: float = 0.3
+        self, vocabulary: int, classes: int, *, dim: int = 50, tune: bool = True, dropout: float = 0.5
     ) -> None:
         super().__init__()
         owner = type(self).__name__
@@ -167,7 +167,7 @@ class TextCapsules(TextModel):
         routing: str = "dynamic",
         dim: int = 50,
         tune: bool = True,
-        dropout: float = 0.3,
+        dropout: float = 0.4,
         **options: Any,
     ) -> None:
         super().__init__(vocabulary, classes, dim=dim, tune=tune, dropout=dropout)

@@ -48,14 +48,12 @@ def _run(config: TrainConfig, place: Path, number: int) -> Run:
     if not (place / "config.json").exists():
         return train(wanted)
     before = Run.open(place).config
-    given = {name: value for name, value in vars(wanted).items() if value not in (None, (), False)}
-    changed = [
-        name for name, value in given.items() if getattr(before, name) != value and name not in ("data", "vectors")
-    ]
-    if changed:
-        option = "--" + changed[0].replace("_", "-")
-        got = f"another {option}"
-        raise complaint(str(place), "the options that the folds began with", got, "Choose another --out.")
+    for name, value in vars(wanted).items():
+        known = getattr(before, name)
+        same = set(value) <= set(known) if name == "option" else value == known
+        if value not in (None, (), False) and name not in ("data", "vectors") and not same:  # these became full paths
+            got = f"another --{name.replace('_', '-')}"
+            raise complaint(str(place), "the options that the folds began with", got, "Choose another --out.")
     return resume(place)
 
 
