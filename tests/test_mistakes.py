@@ -229,7 +229,7 @@ def test_wrong_checksum(capsys, tmp_path):
             "expected a capsule model, got cnn-small",
         ),
         (["train", "digits", "--iterations", "2"], "got iterations"),
-        (["dance"], "expected train, evaluate, predict, explain, list, bench, got 'dance'"),
+        (["dance"], "expected train, evaluate, predict, explain, similar, list, bench, got 'dance'"),
     ],
 )
 def test_unknown_names_and_misfits(capsys, tmp_path, monkeypatch, words, expected):

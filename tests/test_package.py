@@ -26,7 +26,9 @@ RANKS = [
     ["models"],
     ["rundata"],
     ["runs", "evaluate"],
-    ["train", "predict", "explain", "floor", "plots", "listing", "bench"],
+    ["train", "predict", "explain", "similar", "floor", "plots", "listing", "bench"],
+    ["parsing"],
+    ["answers"],
     ["commands"],
     ["cli", "__main__"],
 ]

@@ -13,6 +13,7 @@ from tests.commands import run
 from torchcaps.explain import Explanation, coloured, explain_texts, html_page, ngram_strengths
 from torchcaps.predict import predict_texts
 from torchcaps.runs import Run
+from torchcaps.similar import likeness
 
 SLIM = ["--model", "text-a", "--option", "filters=8", "--option", "capsules=4", "--option", "window_capsules=4"]
 SLIM += [
@@ -119,6 +120,23 @@ def test_explanations_point_at_the_words_that_tell(trained, tmp_path, capsys):
     assert page.read_text().count("<section>") == 2
     listed = json.loads(said(capsys, "explain", trained, texts[0], "--json"))
     assert listed[0][0]["label"] == "good"
+
+
+def test_texts_are_like_those_with_the_same_capsules(trained, capsys):
+    texts = ["a lovely film of it", "the plot is dull", "some moving scene and more", "it was stale by the film"]
+    rows = json.loads(said(capsys, "similar", trained, *texts, "--json", "--top", 1))
+    assert [row["like"][0]["text"] for row in rows] == [texts[2], texts[3], texts[0], texts[1]]
+    assert all(-1 <= row["like"][0]["likeness"] <= 1 for row in rows)
+    assert texts[2] in said(capsys, "similar", trained, *texts)
+    assert "expected at least two texts, got 1" in refused(capsys, "similar", trained, "one text")
+
+
+def test_likeness_of_a_set_with_itself_is_one_and_with_its_opposite_minus_one():
+    poses = torch.randn(3, 4, 5)
+    torch.testing.assert_close(likeness(poses, poses).diagonal(), torch.ones(3))
+    torch.testing.assert_close(likeness(poses, -poses).diagonal(), -torch.ones(3))
+    expected = sum(float(poses[0, y] @ poses[1, y]) for y in range(4)) / float(poses[0].norm() * poses[1].norm())
+    assert float(likeness(poses, poses)[0, 1]) == pytest.approx(expected, abs=1e-6)
 
 
 def test_strengths_are_what_couplings_pass_on_in_plain_loops(trained):

@@ -18,6 +18,7 @@ usage: torchcaps COMMAND ...
   evaluate RUN     accuracy on the test part, table of classes, confusion, pictures of mistakes
   predict RUN ...  classify pictures or texts
   explain RUN ...  which words of a text decided
+  similar RUN ...  which texts are alike
   list WHAT        what there is: models, routings, datasets or runs
   bench            time layers and models against their textbook versions
 

@@ -2,53 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
+
+from torchcaps.answers import explain_command, predict_command, similar_command
+from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
     from torchcaps.evaluate import Evaluation
-
-Config = TypeVar("Config")
-
-
-def _parse(kind: type[Config], words: list[str], command: str, examples: str, default: Config | None = None) -> Config:
-    import tyro
-
-    description = f"{(kind.__doc__ or '').strip()}\n\nexamples:\n{examples}"
-    from torchcaps.errors import InputError
-
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            parsed: Config = tyro.cli(  # type: ignore[assignment]  # a default of None means that there is none
-                kind,
-                args=words,
-                prog=f"torchcaps {command}",
-                description=description,
-                default=default,
-                config=(tyro.conf.OmitArgPrefixes,),
-            )
-    except SystemExit as stop:
-        if not stop.code:  # help was shown
-            raise
-        reason = _unframed(said.getvalue())
-        raise InputError(f"torchcaps {command}: {reason}. Try torchcaps {command} --help.") from None
-    return parsed
-
-
-def _unframed(text: str) -> str:
-    """What tyro says in a frame of many lines, as one line, without its title and details."""
-    lines = (line.strip("│╰╯─ ") for line in text.splitlines() if not line.startswith("╭"))
-    words = " ".join(line for line in lines if line and "--help" not in line)
-    for end in (". Got errors", "Argument helptext", "For full helptext"):
-        words = words.partition(end)[0]
-    return words.rstrip(" .")
 
 
 def _train(words: list[str]) -> None:
@@ -63,10 +28,10 @@ def _train(words: list[str]) -> None:
   torchcaps train mr --model text-b --folds 10 --out runs/mr
   torchcaps train --config runs/mine/config.json --seed 1 --out runs/other
   torchcaps train --resume runs/mine"""
-    options = _parse(Train, words, "train", examples, Train())
+    options = parse(Train, words, "train", examples, Train())
     if options.config is not None:
         loaded = _values(load_config(options.config), TrainConfig)
-        options = _parse(Train, words, "train", examples, Train(**{**loaded, "out": None}))
+        options = parse(Train, words, "train", examples, Train(**{**loaded, "out": None}))
     from torchcaps.errors import complaint
 
     if options.resume is not None and replace(options, resume=None) != Train():
@@ -92,7 +57,7 @@ def _evaluate(words: list[str]) -> None:
   torchcaps evaluate runs/mine
   torchcaps evaluate runs/translated --data affnist
   torchcaps evaluate runs/stars --floor"""
-    options = _parse(Evaluate, words, "evaluate", examples)
+    options = parse(Evaluate, words, "evaluate", examples)
     from torchcaps.device import choose_device
     from torchcaps.errors import complaint
     from torchcaps.evaluate import evaluate
@@ -168,94 +133,10 @@ def _show(title: str, result: Evaluation) -> None:
     print()
 
 
-def _predict(words: list[str]) -> None:
-    from torchcaps.config import Predict
-
-    examples = """\
-  torchcaps predict runs/mine new.png more/
-  torchcaps predict runs/mine new.png --json
-  torchcaps predict runs/stars "a film to fall in love with" more.csv
-  cat new.txt | torchcaps predict runs/stars -"""
-    options = _parse(Predict, words, "predict", examples)
-    from torchcaps.device import choose_device
-    from torchcaps.errors import complaint
-    from torchcaps.predict import collect_texts, predict, predict_texts
-    from torchcaps.rundata import columns_of
-    from torchcaps.runs import Run
-
-    if not options.inputs:
-        raise complaint("predict", "files or texts behind the run", "none", "Name at least one.")
-    device = choose_device("predict", options.device)
-    run = Run.open(options.run)
-    answers: list[Any]
-    if run.facts.vocabulary is None:
-        answers = list(predict(run, [Path(name) for name in options.inputs], device=device))
-    else:
-        columns = columns_of(replace(run.config, text=options.text or run.config.text))
-        answers = list(predict_texts(run, collect_texts(options.inputs, columns, sys.stdin), device=device))
-    if options.json:
-        print(json.dumps([vars(answer) for answer in answers], indent=2))
-        return
-    if run.facts.vocabulary is not None:
-        for answer in answers:
-            sure = ", ".join(f"{value:.2f}" for value in answer.confidence)
-            print(f"{', '.join(answer.labels) or '-':<16}  {sure:<10}  {_shortened(answer.text)}")
-        return
-    width = max(4, *(len(answer.file) for answer in answers))
-    print(f"{'file':<{width}}  {'class':<16}  confidence  reconstruction")
-    for answer in answers:
-        fit = {True: "fits", False: "does not fit", None: "-"}[answer.fits]
-        sure = ", ".join(f"{value:.2f}" for value in answer.confidence)
-        print(f"{answer.file:<{width}}  {', '.join(answer.labels):<16}  {sure:<10}  {fit}")
-
-
-def _shortened(text: str, most: int = 90) -> str:
-    """A text on one line that fits a terminal."""
-    words = " ".join(text.split())
-    return words if len(words) <= most else f"{words[: most - 3]}..."
-
-
-def _explain(words: list[str]) -> None:
-    from torchcaps.config import Explain
-
-    examples = """\
-  torchcaps explain runs/stars "not as good as the first one"
-  torchcaps explain runs/stars new.csv --html out/why.html --top 8"""
-    options = _parse(Explain, words, "explain", examples)
-    from torchcaps.errors import check_count, complaint
-    from torchcaps.explain import coloured, explain_texts, html_page
-    from torchcaps.predict import collect_texts
-    from torchcaps.rundata import columns_of
-    from torchcaps.runs import Run
-
-    check_count("explain", "top", options.top)
-    run = Run.open(options.run)
-    if run.facts.vocabulary is None:
-        raise complaint("explain", "a run on texts", "one on images", "Train on texts.")
-    columns = columns_of(replace(run.config, text=options.text or run.config.text))
-    texts = collect_texts(options.inputs, columns, sys.stdin)
-    found = explain_texts(run, texts, top=options.top)
-    if options.html is not None:
-        options.html.parent.mkdir(parents=True, exist_ok=True)
-        options.html.write_text(html_page(found), encoding="utf-8")
-        print(f"page: {options.html}", file=sys.stderr)
-    if options.json:
-        print(json.dumps([[asdict(one) for one in several] for several in found], indent=2))
-        return
-    paint = sys.stdout.isatty()
-    for text, several in zip(texts, found, strict=True):
-        for one in several:
-            print(f"{one.label} ({one.confidence:.2f}): {coloured(one) if paint else one.text}")
-            for ngram in one.ngrams:
-                print(f"  {ngram.strength:>6.1%}  {ngram.text}")
-        if not several:
-            print(f"no class above a half: {_shortened(text)}")
-
-
 def _list(words: list[str]) -> None:
     from torchcaps.config import List
 
-    options = _parse(List, words, "list", "  torchcaps list datasets\n  torchcaps list runs")
+    options = parse(List, words, "list", "  torchcaps list datasets\n  torchcaps list runs")
     from torchcaps.listing import rows_of
 
     rows = rows_of(options.what, options.folder)
@@ -268,7 +149,7 @@ def _bench(words: list[str]) -> None:
     from torchcaps.config import Bench
 
     examples = "  torchcaps bench\n  torchcaps bench dense em-window --repeats 9 --json out/bench.json"
-    options = _parse(Bench, words, "bench", examples)
+    options = parse(Bench, words, "bench", examples)
     from torchcaps.errors import check_choice, check_count
 
     check_count("bench", "repeats", options.repeats)
@@ -290,8 +171,9 @@ def _bench(words: list[str]) -> None:
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": _train,
     "evaluate": _evaluate,
-    "predict": _predict,
-    "explain": _explain,
+    "predict": predict_command,
+    "explain": explain_command,
+    "similar": similar_command,
     "list": _list,
     "bench": _bench,
 }

@@ -202,6 +202,22 @@ class Explain:
 
 
 @dataclass(frozen=True)
+class Similar:
+    """Show for each text those most like it, compared by their class capsules."""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder, of text-a or text-b."""
+    inputs: Annotated[Positional[tuple[str, ...]], arg(metavar="INPUT...")]
+    """Texts, files of them (tables, or a text in each line), or - for the lines of standard input."""
+    text: Name = None
+    """The column of a table that holds texts; left out, as in training."""
+    top: int = 3
+    """How many to show for each."""
+    json: bool = False
+    """Print JSON instead."""
+
+
+@dataclass(frozen=True)
 class List:
     """What there is: models, routings, datasets or runs."""
 

@@ -22,7 +22,7 @@ COLUMNS = [
     "validation_loss",
     "validation_accuracy",
     "learning_rate",
-    "images_per_second",
+    "examples_per_second",
     "seconds",
 ]
 
@@ -62,7 +62,7 @@ class Progress(pl.Callback):
         assert self.bar is not None
         loss, accuracy = trainee.means("train")
         self.bar.update()
-        self.bar.set_postfix_str(f"loss {loss:.4f}, accuracy {accuracy:.2%}, {self._speed(trainee):,.0f} images/s")
+        self.bar.set_postfix_str(f"loss {loss:.4f}, accuracy {accuracy:.2%}, {self._speed(trainee):,.0f} examples/s")
 
     def _speed(self, trainee: Any) -> float:
         return float(trainee.sums["train"][2]) / (time.perf_counter() - self.started)
@@ -119,7 +119,7 @@ class Progress(pl.Callback):
         validation = "" if math.isnan(seen) else f"   validation {seen:.2%}{' *' if better else '  '}"
         return (
             f"epoch {row['epoch']:>3}/{epochs}   loss {row['train_loss']:.4f}   accuracy {row['train_accuracy']:.2%}"
-            f"{validation}   {row['images_per_second']:,.0f} images/s   {row['seconds']:.0f} s"
+            f"{validation}   {row['examples_per_second']:,.0f} examples/s   {row['seconds']:.0f} s"
         )
 
     def _save(self, trainer: pl.Trainer) -> None:

@@ -1,0 +1,135 @@
+"""The commands that answer: predict, explain, similar. Heavy modules are imported inside."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from torchcaps.parsing import parse
+
+
+def predict_command(words: list[str]) -> None:
+    from torchcaps.config import Predict
+
+    examples = """\
+  torchcaps predict runs/mine new.png more/
+  torchcaps predict runs/mine new.png --json
+  torchcaps predict runs/stars "a film to fall in love with" more.csv
+  cat new.txt | torchcaps predict runs/stars -"""
+    options = parse(Predict, words, "predict", examples)
+    from torchcaps.device import choose_device
+    from torchcaps.errors import complaint
+    from torchcaps.predict import collect_texts, predict, predict_texts
+    from torchcaps.rundata import columns_of
+    from torchcaps.runs import Run
+
+    if not options.inputs:
+        raise complaint("predict", "files or texts behind the run", "none", "Name at least one.")
+    device = choose_device("predict", options.device)
+    run = Run.open(options.run)
+    answers: list[Any]
+    if run.facts.vocabulary is None:
+        answers = list(predict(run, [Path(name) for name in options.inputs], device=device))
+    else:
+        columns = columns_of(replace(run.config, text=options.text or run.config.text))
+        answers = list(predict_texts(run, collect_texts(options.inputs, columns, sys.stdin), device=device))
+    if options.json:
+        print(json.dumps([vars(answer) for answer in answers], indent=2))
+        return
+    if run.facts.vocabulary is not None:
+        for answer in answers:
+            sure = ", ".join(f"{value:.2f}" for value in answer.confidence)
+            print(f"{', '.join(answer.labels) or '-':<16}  {sure:<10}  {_shortened(answer.text)}")
+        return
+    width = max(4, *(len(answer.file) for answer in answers))
+    print(f"{'file':<{width}}  {'class':<16}  confidence  reconstruction")
+    for answer in answers:
+        fit = {True: "fits", False: "does not fit", None: "-"}[answer.fits]
+        sure = ", ".join(f"{value:.2f}" for value in answer.confidence)
+        print(f"{answer.file:<{width}}  {', '.join(answer.labels):<16}  {sure:<10}  {fit}")
+
+
+def _shortened(text: str, most: int = 90) -> str:
+    """A text on one line that fits a terminal."""
+    words = " ".join(text.split())
+    return words if len(words) <= most else f"{words[: most - 3]}..."
+
+
+def explain_command(words: list[str]) -> None:
+    from torchcaps.config import Explain
+
+    examples = """\
+  torchcaps explain runs/stars "not as good as the first one"
+  torchcaps explain runs/stars new.csv --html out/why.html --top 8"""
+    options = parse(Explain, words, "explain", examples)
+    from torchcaps.errors import check_count, complaint
+    from torchcaps.explain import coloured, explain_texts, html_page
+    from torchcaps.predict import collect_texts
+    from torchcaps.rundata import columns_of
+    from torchcaps.runs import Run
+
+    check_count("explain", "top", options.top)
+    run = Run.open(options.run)
+    if run.facts.vocabulary is None:
+        raise complaint("explain", "a run on texts", "one on images", "Train on texts.")
+    columns = columns_of(replace(run.config, text=options.text or run.config.text))
+    texts = collect_texts(options.inputs, columns, sys.stdin)
+    found = explain_texts(run, texts, top=options.top)
+    if options.html is not None:
+        options.html.parent.mkdir(parents=True, exist_ok=True)
+        options.html.write_text(html_page(found), encoding="utf-8")
+        print(f"page: {options.html}", file=sys.stderr)
+    if options.json:
+        print(json.dumps([[asdict(one) for one in several] for several in found], indent=2))
+        return
+    paint = sys.stdout.isatty()
+    for text, several in zip(texts, found, strict=True):
+        for one in several:
+            print(f"{one.label} ({one.confidence:.2f}): {coloured(one) if paint else one.text}")
+            for ngram in one.ngrams:
+                print(f"  {ngram.strength:>6.1%}  {ngram.text}")
+        if not several:
+            print(f"no class above a half: {_shortened(text)}")
+
+
+def similar_command(words: list[str]) -> None:
+    from torchcaps.config import Similar
+
+    examples = """\
+  torchcaps similar runs/news new.csv
+  torchcaps similar runs/news "oil prices rise" archive.csv --top 1"""
+    options = parse(Similar, words, "similar", examples)
+    from torchcaps.errors import check_count, complaint
+    from torchcaps.predict import collect_texts
+    from torchcaps.rundata import columns_of
+    from torchcaps.runs import Run
+    from torchcaps.similar import likeness, text_poses
+
+    check_count("similar", "top", options.top)
+    run = Run.open(options.run)
+    if run.facts.vocabulary is None:
+        raise complaint("similar", "a run on texts", "one on images", "Train on texts.")
+    columns = columns_of(replace(run.config, text=options.text or run.config.text))
+    texts = collect_texts(options.inputs, columns, sys.stdin)
+    if len(texts) < 2:
+        raise complaint("similar", "at least two texts", len(texts), "Give more.")
+    poses = text_poses(run, texts)
+    alike = likeness(poses, poses).fill_diagonal_(-2)
+    best = alike.topk(min(options.top, len(texts) - 1))
+    if options.json:
+        rows = [
+            {
+                "text": texts[row],
+                "like": [{"text": texts[n], "likeness": round(v, 4)} for n, v in zip(*each, strict=True)],
+            }
+            for row, each in enumerate(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+        ]
+        print(json.dumps(rows, indent=2))
+        return
+    for text, places, values in zip(texts, best.indices.tolist(), best.values.tolist(), strict=True):
+        print(_shortened(text))
+        for place, value in zip(places, values, strict=True):
+            print(f"  {value:>5.2f}  {_shortened(texts[place])}")
