@@ -33,7 +33,6 @@ class Progress(pl.Callback):
     def __init__(self, run: Run) -> None:
         self.run = run
         self.began = False
-        self.kept: tuple[float, float] | None = None
         self.highest = -math.inf
         self.waited = 0
         self.rows: list[dict[str, Any]] = []
@@ -42,12 +41,10 @@ class Progress(pl.Callback):
         self.speed: float | None = None  # of training alone, where validation follows
 
     def state_dict(self) -> dict[str, Any]:
-        return {"kept": self.kept, "highest": self.highest, "waited": self.waited, "rows": self.rows}
+        return {"highest": self.highest, "waited": self.waited, "rows": self.rows}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.kept, self.highest, self.waited, self.rows = (
-            state[word] for word in ("kept", "highest", "waited", "rows")
-        )
+        self.highest, self.waited, self.rows = (state[word] for word in ("highest", "waited", "rows"))
 
     def on_train_start(self, trainer: pl.Trainer, trainee: Any) -> None:
         self.began = True
@@ -88,9 +85,8 @@ class Progress(pl.Callback):
         ]
         row = dict(zip(COLUMNS, [trainer.current_epoch + 1, *numbers], strict=True))
         self.rows.append(row)
-        better = self._better(validation_accuracy, validation_loss, float(trainee.sums["validation"][2]))
+        better = self._better(validation_accuracy, float(trainee.sums["validation"][2]))
         if better:
-            self.kept = (validation_accuracy, validation_loss)
             self.run.save_weights(trainee.model)
         self.waited = 0 if validation_accuracy > self.highest else self.waited + 1
         self.highest = max(self.highest, validation_accuracy)
@@ -103,16 +99,16 @@ class Progress(pl.Callback):
             trainer.logger.log_metrics(row, step=row["epoch"])
         _say(self._line(row, better, trainer.max_epochs))
 
-    def _better(self, accuracy: float, loss: float, count: float) -> bool:
-        """Whether to keep this epoch: of those within a standard error of the highest accuracy, the lowest loss wins.
+    def _better(self, accuracy: float, count: float) -> bool:
+        """Whether to keep this epoch: the last one within a standard error of the highest accuracy is kept.
 
-        On few validation images accuracies differ by luck, and the luckiest epoch is not the best.
+        On few validation examples accuracies differ by luck, and the luckiest epoch is not the best; towards the end of
+        a schedule, where learning rates fall, the later is the better.
         """
         if math.isnan(accuracy):  # no validation part: the last epoch is kept
             return True
         highest = max(self.highest, accuracy)
-        enough = highest - math.sqrt(highest * (1 - highest) / count)
-        return accuracy >= enough and (self.kept is None or self.kept[0] < enough or loss < self.kept[1])
+        return accuracy >= highest - math.sqrt(highest * (1 - highest) / count)
 
     def _line(self, row: dict[str, Any], better: bool, epochs: int | None) -> str:
         seen = row["validation_accuracy"]
