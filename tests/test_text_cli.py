@@ -208,6 +208,45 @@ def test_folds_are_one_command_that_can_be_interrupted(table, tmp_path, capsys):
     assert "expected the options that the folds began with, got another --epochs" in refused(
         capsys, "train", table, *SLIM, "--epochs", 2, "--folds", 3, "--out", tmp_path / "folds"
     )
+    assert "got another --folds" in refused(capsys, *words[:-4], "--folds", 2, "--out", tmp_path / "folds")
+    assert "got another --seed" in refused(capsys, *words, "--seed", 4)
+
+
+def test_other_tables_are_tested_whole_and_own_ones_keep_their_split(trained, table, tmp_path, capsys):
+    generator = random.Random(5)
+    rows = [(sentence(generator, kind), kind) for kind in ("good", "bad") for _ in range(120)]
+    other = write_table(tmp_path / "longer.csv", rows)
+    results = json.loads(said(capsys, "evaluate", trained, "--data", other, "--json", "--no-pictures"))
+    assert results["test"]["examples"] == 240
+    moved = tmp_path / "moved.csv"
+    moved.write_bytes(table.read_bytes())
+    results = json.loads(said(capsys, "evaluate", trained, "--data", moved, "--json", "--no-pictures"))
+    assert results["test"]["examples"] == 36
+
+
+def test_many_classes_and_few_capsules_start_at_ordinary_scales(tmp_path):
+    rows = [(f"word{number} and more of it", f"class{number}") for number in range(60) for _ in range(4)]
+    path = write_table(tmp_path / "many.csv", rows)
+    small = ["--option", "filters=4", "--option", "capsules=2", "--model", "text-a", "--epochs", "3"]
+    assert run("train", path, *small, "--out", tmp_path / "run") == 0
+    model = Run.open(tmp_path / "run").load_model()
+    assert all(layer.votes.weight.abs().max() < 100 for layer in model.routed_layers)
+
+
+def test_shares_of_labels_need_a_routing_that_can_give_them(tmp_path, capsys):
+    path = write_table(tmp_path / "a.csv", [("a b", "x;y"), ("b c", "y"), ("c", "x")] * 5)
+    words = ["train", path, *SLIM, "--separator", ";", "--out", tmp_path / "run"]
+    assert "expected a routing whose parents do not share one" in refused(capsys, *words, "--routing", "gaussian")
+    assert not (tmp_path / "run").exists()
+    assert "where several classes may be true" in refused(capsys, *words, "--loss", "spread")
+
+
+def test_options_that_say_false_mean_it(table, tmp_path):
+    for word, expected in (("False", False), ("true", True)):
+        out = tmp_path / word
+        words = [*SLIM, "--epochs", "1", "--option", f"leaky={word}", "--limit", "20"]
+        assert run("train", table, *words, "--out", out) == 0
+        assert Run.open(out).load_model().branches[0].layers[0].routing.leaky is expected
 
 
 def test_tables_in_parts_keep_them(tmp_path, capsys):
@@ -260,6 +299,16 @@ def test_word_vectors_are_read_once_and_travel_with_the_run(table, tmp_path, cap
         (["predict", "RUN"], "expected files or texts behind the run, got none"),
         (["explain", "RUN", "a", "--top", "0"], "top to be a whole number from 1 on"),
         (["evaluate", "RUN", "--data", "digits"], "expected texts, like the data of this run, got images"),
+        (["evaluate", "RUN", "--data", "TABLE", "--floor"], "--floor: expected a run on texts, and its own data"),
+        (["train", "TABLE", "--separator", ""], "--separator: expected what stands between the labels"),
+        (["train", "TABLE", "--label", "label", "--label", "label"], "--label: expected different columns"),
+        (["train", "TABLE", "--no-tune", "--encoding", "klingon"], "--encoding: expected an encoding like utf-8"),
+        (["train", "TABLE", "--vectors", "v.txt", "--option", "dim=3"], "--option dim: expected no --vectors"),
+        (["train", "digits", "--no-tune"], "--tune: expected texts as data"),
+        (["train", "trec", "--text", "a"], "--text, --label, --separator: expected a table, got trec"),
+        (["predict", "RUN", "no such file.csv"], "got no such file.csv, which is not there"),
+        (["predict", "RUN", "/tmp"], "got /tmp, which is a folder"),
+        (["explain", "RUN"], "explain: expected texts, got none"),
     ],
 )
 def test_what_cannot_be_meant_gets_one_sentence(trained, table, capsys, words, expected):

@@ -34,7 +34,7 @@ def predict_command(words: list[str]) -> None:
     if run.facts.vocabulary is None:
         answers = list(predict(run, [Path(name) for name in options.inputs], device=device))
     else:
-        columns = columns_of(replace(run.config, text=options.text or run.config.text))
+        columns = columns_of(replace(run.config, text=options.text or run.config.text, encoding=options.encoding))
         answers = list(predict_texts(run, collect_texts(options.inputs, columns, sys.stdin), device=device))
     if options.json:
         print(json.dumps([vars(answer) for answer in answers], indent=2))
@@ -75,8 +75,8 @@ def explain_command(words: list[str]) -> None:
     run = Run.open(options.run)
     if run.facts.vocabulary is None:
         raise complaint("explain", "a run on texts", "one on images", "Train on texts.")
-    columns = columns_of(replace(run.config, text=options.text or run.config.text))
-    texts = collect_texts(options.inputs, columns, sys.stdin)
+    columns = columns_of(replace(run.config, text=options.text or run.config.text, encoding=options.encoding))
+    texts = collect_texts(options.inputs, columns, sys.stdin, "explain")
     found = explain_texts(run, texts, top=options.top)
     if options.html is not None:
         options.html.parent.mkdir(parents=True, exist_ok=True)
@@ -112,8 +112,8 @@ def similar_command(words: list[str]) -> None:
     run = Run.open(options.run)
     if run.facts.vocabulary is None:
         raise complaint("similar", "a run on texts", "one on images", "Train on texts.")
-    columns = columns_of(replace(run.config, text=options.text or run.config.text))
-    texts = collect_texts(options.inputs, columns, sys.stdin)
+    columns = columns_of(replace(run.config, text=options.text or run.config.text, encoding=options.encoding))
+    texts = collect_texts(options.inputs, columns, sys.stdin, "similar")
     if len(texts) < 2:
         raise complaint("similar", "at least two texts", len(texts), "Give more.")
     poses = text_poses(run, texts)

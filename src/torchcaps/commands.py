@@ -31,7 +31,8 @@ def _train(words: list[str]) -> None:
     options = parse(Train, words, "train", examples, Train())
     if options.config is not None:
         loaded = _values(load_config(options.config), TrainConfig)
-        options = parse(Train, words, "train", examples, Train(**{**loaded, "out": None}))
+        loaded |= {"out": None} | ({"label": ()} if options.label else {})
+        options = parse(Train, words, "train", examples, Train(**loaded))
     from torchcaps.errors import complaint
 
     if options.resume is not None and replace(options, resume=None) != Train():
@@ -72,8 +73,9 @@ def _evaluate(words: list[str]) -> None:
     empty = [name for name, data in wanted.items() if not len(data)]
     if empty:
         raise complaint("evaluate", f"examples in the {empty[0]} part", "none", "Choose another --part or --data.")
-    if options.floor and run.facts.vocabulary is None:
-        raise complaint("--floor", "a run on texts", "one on images", "Drop --floor.")
+    if options.floor and (run.facts.vocabulary is None or options.data is not None):
+        got = "one on images" if run.facts.vocabulary is None else "--data beside it"
+        raise complaint("--floor", "a run on texts, and its own data", got, "Drop --floor.")
     model = run.load_model().to(device)
     results = {name: evaluate(model, data) for name, data in wanted.items()}
     source = options.data or run.config.data

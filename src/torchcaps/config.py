@@ -153,7 +153,7 @@ class Evaluate:
     data: Annotated[str | None, arg(metavar="DATA", help_behavior_hint="")] = None
     """Other data than the run's own: a name, a folder or a file. All of a folder or file is used."""
     floor: bool = False
-    """Of texts, also: what a logistic regression on their words reaches (TF-IDF, scikit-learn)."""
+    """Of the run's own texts, also: what a logistic regression on their words reaches (TF-IDF, scikit-learn)."""
     part: Literal["test", "validation", "train"] = "test"
     """The part of the data."""
     data_dir: Folder = None
@@ -177,6 +177,8 @@ class Predict:
     line), or - for the lines of standard input."""
     text: Name = None
     """The column of a table that holds texts; left out, as in training."""
+    encoding: Annotated[str, arg(metavar="NAME")] = "utf-8"
+    """The encoding of files of texts."""
     device: Annotated[str, arg(metavar="NAME")] = "auto"
     """auto, cpu, cuda or mps."""
     json: bool = False
@@ -193,6 +195,8 @@ class Explain:
     """Texts, files of them (tables, or a text in each line), or - for the lines of standard input."""
     text: Name = None
     """The column of a table that holds texts; left out, as in training."""
+    encoding: Annotated[str, arg(metavar="NAME")] = "utf-8"
+    """The encoding of files of texts."""
     top: int = 5
     """How many n-grams to show for each class."""
     html: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
@@ -211,6 +215,8 @@ class Similar:
     """Texts, files of them (tables, or a text in each line), or - for the lines of standard input."""
     text: Name = None
     """The column of a table that holds texts; left out, as in training."""
+    encoding: Annotated[str, arg(metavar="NAME")] = "utf-8"
+    """The encoding of files of texts."""
     top: int = 3
     """How many to show for each."""
     json: bool = False
@@ -256,7 +262,7 @@ def _parse_option(text: str) -> tuple[str, Any]:
     if not (equals and name):
         raise complaint("--option", "NAME=VALUE", repr(text), "Write it like --option leaky=true.")
     try:
-        parsed = json.loads(value)
+        parsed = json.loads(value.lower() if value.lower() in ("true", "false") else value)
     except json.JSONDecodeError:
         parsed = value
     return name, tuple(parsed) if isinstance(parsed, list) else parsed

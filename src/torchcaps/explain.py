@@ -106,10 +106,8 @@ def explain_texts(run: Run, texts: Sequence[str], *, top: int = 5) -> list[list[
         activations = model(tokens).activations[0]
         order = activations.argsort(descending=True).tolist()
         named = [place for place in order if activations[place] > THRESHOLD] if run.facts.many else order[:1]
-        found = [
-            (branch, ngram_strengths(branch, vectors, ends)[0] / len(model.branches))  # type: ignore[arg-type]
-            for branch in model.branches
-        ]
+        branches = [branch for branch in model.branches if isinstance(branch, Branch)]
+        found = [(branch, ngram_strengths(branch, vectors, ends)[0] / len(branches)) for branch in branches]
         answers.append(
             [_explanation(text, words, found, place, run.facts.classes[place], activations, top) for place in named]
         )
@@ -119,7 +117,7 @@ def explain_texts(run: Run, texts: Sequence[str], *, top: int = 5) -> list[list[
 def _explanation(
     text: str,
     words: list[tuple[str, int, int]],
-    found: list[tuple[torch.nn.Module, Tensor]],
+    found: list[tuple[Branch, Tensor]],
     place: int,
     label: str,
     activations: Tensor,
@@ -127,9 +125,9 @@ def _explanation(
 ) -> Explanation:
     sums, counts = [0.0] * len(words), [0] * len(words)
     ngrams: list[Ngram] = []
-    total = sum(float(strengths[:, place].sum()) for _, strengths in found) or 1.0
+    shown = [strengths[: -(-len(words) // branch.stride), place] for branch, strengths in found]  # not of padding alone
+    total = sum(float(strengths.sum()) for strengths in shown) or 1.0
     for branch, strengths in found:
-        assert isinstance(branch, Branch)
         for number, value in enumerate(strengths[:, place].tolist()):
             begin = number * branch.stride
             inside = words[begin : begin + branch.ngram]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -116,19 +117,20 @@ def predict_texts(
     return answers
 
 
-def collect_texts(inputs: Sequence[str], columns: Columns, lines: Iterable[str]) -> list[str]:
+def collect_texts(inputs: Sequence[str], columns: Columns, lines: Iterable[str], owner: str = "predict") -> list[str]:
     """The texts named: files of them (tables, or a text in each line), `lines` for -, and whatever else as it is."""
     texts: list[str] = []
     for each in inputs:
         path = Path(each)
         if each == "-":
-            texts += [line.rstrip("\r\n") for line in lines]
-        elif len(each) < 250 and path.is_file():
+            texts += [line.rstrip("\r\n").encode("utf-8", "replace").decode("utf-8") for line in lines]
+        elif os.path.isfile(each):
             texts += texts_in(path, columns)
-        elif len(each) < 250 and (is_table(path) or path.suffix == ".txt") and " " not in each:
-            raise complaint("predict", "texts, or files of them", f"{each}, which is not there", "Check the name.")
+        elif os.path.isdir(each) or (each and (is_table(path) or path.suffix == ".txt")):
+            got = f"{each}, which is " + ("a folder" if os.path.isdir(each) else "not there")
+            raise complaint(owner, "texts, or files of them", got, "Check the name.")
         else:
             texts.append(each)
     if not texts:
-        raise complaint("predict", "texts", "none", "Give some, name files, or - for standard input.")
+        raise complaint(owner, "texts", "none", "Give some, name files, or - for standard input.")
     return texts

@@ -82,8 +82,10 @@ def complete(config: TrainConfig, examples: int, *, several: bool = False, texts
     _check_kind(config, texts)
     if several and (config.augment not in (None, "none") or config.loss not in (None, "margin")):
         got = f"augment {config.augment} and loss {config.loss}"
-        expected = "no augmentation and the margin loss for images of several things"
+        expected = "no augmentation and the margin loss where several classes may be true"
         raise complaint("train", expected, got, "Leave --augment and --loss out.")
+    if texts and config.vectors is not None and "dim" in config.model_options(given=True):
+        raise complaint("--option dim", "no --vectors beside it", config.vectors, "Drop it: they have their own size.")
     recipe = dict(RECIPES[filled(config.model)][config.preset])
     shown = recipe.pop("images")
     recipe["epochs"] = max(recipe["epochs"], math.ceil(shown / max(1, examples)))
@@ -111,9 +113,10 @@ def _check_kind(config: TrainConfig, texts: bool) -> None:
     if (config.model in TEXT) != texts:
         fitting = [name for name in RECIPES if (name in TEXT) == texts]
         raise complaint("train", f"a model for {kind}", f"{config.model}, which is for {other}", _one_of(fitting))
-    useless = ("size", "colour", "viewpoint", "augment", "reconstruction")
-    useless = useless if texts else ("text", "label", "separator", "vectors", "max_length")
-    given = [name for name in useless if getattr(config, name) not in (None, (), "none", 0.0)]
+    useless: tuple[str, ...] = ("size", "colour", "viewpoint", "augment", "reconstruction")
+    useless = useless if texts else ("text", "label", "separator", "vectors", "max_length", "encoding", "tune")
+    plain = (None, (), "none", 0.0, "utf-8") if texts else (None, (), "utf-8", True)
+    given = [name for name in useless if getattr(config, name) not in plain]
     if given:
         option = "--" + given[0].replace("_", "-")
         raise complaint(option, f"{other} as data", f"{kind} ({config.data})", f"Drop {option}.")

@@ -94,7 +94,10 @@ class Run:
         else:
             facts = replace(facts, vocabulary=len(vocabulary), word_dim=word_dim, many=train.many)
         run = cls(folder, config, facts)
-        run.new_model()  # what cannot be made leaves no folder
+        model = run.new_model()  # what cannot be made leaves no folder
+        if (facts.many or facts.labels_per_image > 1) and model.loss == "nll":
+            remedy = "Choose --routing dynamic, entropy, attention or em."
+            raise complaint("train", "a routing whose parents do not share one", "one that does", remedy)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             names = {word: part.names for word, part in stored.items()}
@@ -175,6 +178,16 @@ class Run:
                 raise complaint(self.config.data, "the data of this run", got, "Put the data back as they were.")
         return self.readable(parts)
 
+    def own_parts(self, data: Labelled) -> Splits | None:
+        """The parts of this run, if these are its data in another place (perhaps with more beside them); else None."""
+        names = {name for part in self.split_names().values() for name in part}
+        if not names <= set(data.names):
+            return None
+        try:
+            return self.load_parts(data)
+        except InputError:
+            return None
+
     def readable(self, parts: Splits) -> Splits:
         """The parts with what the network needs to read them: of texts, the vocabulary."""
         if self.facts.vocabulary is None:
@@ -223,8 +236,9 @@ def parts_for(run: Run, source: str | None = None, data_dir: Path | None = None)
     if source.endswith("-5k") and config.data in ("mnist", "multimnist", "translated", "affnist"):
         warnings.warn(f"the digits of {source} are among those that {config.data} trains on: no test", stacklevel=2)
     if isinstance(data, Labelled):
-        if config.data not in DATASETS and set(run.split_names()["train"]) <= set(data.names):
-            return run.load_parts(data)
+        own = run.own_parts(data) if config.data not in DATASETS else None
+        if own is not None:
+            return own
         data = Splits(data, data, data)
     _check_kind(run, source, data.test)
     named = {word: part for word, part in data._asdict().items() if part is not None}

@@ -118,6 +118,41 @@ def test_any_number_of_labels_in_a_cell_or_a_column_each(tmp_path):
     assert torch.equal(load_table(tmp_path / "c.jsonl", Columns(label=("l",), separator=",")).labels, texts.labels)
 
 
+def test_quotes_in_tables_with_tabs_are_signs_like_others(tmp_path):
+    (tmp_path / "a.tsv").write_text('label\ttext\nx\t"He said\ny\tWell" he left\nx\t"a ""b"" c"\n')
+    assert load_table(tmp_path / "a.tsv").texts == ('"He said', 'Well" he left', 'a "b" c')
+
+
+def test_numbers_and_gaps_in_json_lines(tmp_path):
+    rows = ['{"text": "a"}', '{"text": "b", "label": 1.0}', '{"text": 7, "label": 1}', '{"text": "c", "label": NaN}']
+    (tmp_path / "a.jsonl").write_text("\n".join([*rows, '{"text": "half \\ud83d", "label": true}']))
+    with pytest.warns(UserWarning, match="left out 2 rows"):
+        texts = load_table(tmp_path / "a.jsonl")
+    assert (texts.texts, texts.classes) == (("b", "7", "half ?"), ("1", "True"))
+
+
+def test_vectors_with_spaces_at_the_end_and_in_words(tmp_path):
+    (tmp_path / "v.txt").write_text("the 1 2 \n. . . 3 4 \n")
+    assert read_vectors(str(tmp_path / "v.txt")).words == ("the", ". . .")
+    (tmp_path / "w.txt").write_text("the 1 nan\n")
+    with pytest.raises(InputError, match="finite numbers in line 1"):
+        read_vectors(str(tmp_path / "w.txt"))
+
+
+def test_public_files_with_other_content_are_named(tmp_path):
+    for name, content in {
+        "trec/train_5500.label": "ODD:count How many ?\n",
+        "trec/TREC_10.label": "LOC:city Where ?\n",
+        "ag-news/train.csv": "class,title,description\n",
+        "ag-news/test.csv": '"4","Chip","fast"\n',
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    for name in ("trec", "ag-news"):
+        with pytest.raises(InputError, match="expected labels among"):
+            load_dataset(name, tmp_path)
+
+
 def test_rows_without_text_or_label_are_counted(tmp_path):
     (tmp_path / "a.csv").write_text("text,label\na,x\n  ,x\nb,\nc,y\n")
     with pytest.warns(UserWarning, match=r"left out 2 rows of a.csv without text or label, the first in line 3"):
@@ -142,6 +177,15 @@ def test_rows_without_text_or_label_are_counted(tmp_path):
         ("a.csv", b"text,label\na,x\n", {"encoding": "klingon"}, "expected an encoding like utf-8"),
         ("a.csv", b"text,x,y\na,1,perhaps\n", {"label": ("x", "y")}, "got 'perhaps' in line 2, column 'y'"),
         ("a.jsonl", b"{}\n", {}, "expected a column 'text'"),
+        (
+            "a.jsonl",
+            b'{"text": ["a"], "label": 1}',
+            {},
+            "a text or a number in each cell, got a list in line 1",
+        ),
+        ("a.csv", b"text,label,text\na,b,c\n", {}, "expected columns with different names, got 'text' more than once"),
+        ("a.csv", b"text,label\na,x\n", {"encoding": "utf-16"}, "expected a table that can be read"),
+        ("a.jsonl", b"[" * 100_000, {}, "expected a JSON object in each line, got line 1"),
         ("a.jsonl", b"[1]\n", {}, "expected a JSON object in each line, got a list in line 1"),
         ("a.jsonl", b'{"text": \n', {}, "expected a JSON object in each line, got line 1"),
         ("a.jsonl", b'{"text": "a", "label": ["x"]}', {}, "expected one label in each row"),

@@ -41,6 +41,10 @@ def _labelled(rows: Iterable[tuple[str, str]], name: str, classes: tuple[str, ..
     """Pairs of label and text as a set."""
     pairs = list(rows)
     classes = classes or tuple(sorted({label for label, _ in pairs}))
+    unknown = next((label for label, _ in pairs if label not in classes), None)
+    if unknown is not None:
+        expected = f"labels among {', '.join(classes)}"
+        raise complaint(name, expected, repr(unknown), "Put the public files there, as they are.")
     labels = torch.tensor([classes.index(label) for label, _ in pairs], dtype=torch.long)
     names = tuple(f"{name}:{row}" for row in range(1, len(pairs) + 1))
     return TextSet(tuple(text for _, text in pairs), labels, classes, names)
@@ -77,7 +81,8 @@ def sst2(folder: Path) -> Splits:
     classes = ("negative", "positive")
     parts = []
     for path in paths:
-        rows = [(classes[int(line[0])], line[2:]) for line in _lines(path)]
+        names = {"0": "negative", "1": "positive"}
+        rows = [(names.get(line[0], line[:20]), line[2:]) for line in _lines(path)]
         parts.append(_labelled(rows, path.suffix[1:], classes))
     return Splits(*parts)
 
@@ -109,7 +114,12 @@ def ag_news(folder: Path) -> Splits:
     sets: list[TextSet] = []
     for path, name in zip(paths, ("train", "test"), strict=True):
         with path.open(encoding="utf-8", newline="") as lines:
-            rows = [(classes[int(cells[0]) - 1], " ".join(cells[1:]).replace("\\", " ")) for cells in csv.reader(lines)]
+            numbered = {str(number): label for number, label in enumerate(classes, 1)}
+            rows = [
+                (numbered.get(cells[0], cells[0]), " ".join(cells[1:]).replace("\\", " "))
+                for cells in csv.reader(lines)
+                if cells
+            ]
         sets.append(_labelled(rows, name, classes))
     return hold_out(sets[0], len(sets[0]) // 20, sets[1])
 
@@ -122,7 +132,11 @@ def snips(folder: Path) -> Splits:
     sets: list[TextSet] = []
     for name, texts, labels in zip(names, paths[::2], paths[1::2], strict=True):
         classes = sets[0].classes if sets else None
-        sets.append(_labelled(zip(_lines(labels), _lines(texts), strict=True), name, classes))
+        pairs = _lines(labels), _lines(texts)
+        if len(pairs[0]) != len(pairs[1]):
+            got = f"{len(pairs[0])} labels and {len(pairs[1])} texts in {name}"
+            raise complaint("snips", "a label for each text", got, "Put the public files there, as they are.")
+        sets.append(_labelled(zip(*pairs, strict=True), name, classes))
     return Splits(*sets)
 
 

@@ -67,13 +67,13 @@ def _names() -> str:
 def _open_folder(
     path: Path, size: int | None, colour: bool | None, columns: Columns | None, validation: float, seed: int
 ) -> Labelled | Splits:
-    tables = {file.name.split(".")[0].lower(): file for file in sorted(path.iterdir()) if is_table(file)}
-    if tables and tables.keys() <= PARTS.keys():
-        texts = {PARTS[name]: _named(load_table(file, columns), file.name) for name, file in tables.items()}
-        return _combine(path, texts, validation, seed)
     idx = sorted(file for file in path.iterdir() if "idx3" in file.name)
     if idx:
         return _combine(path, _idx_parts(idx), validation, seed)
+    tables = _tables_of_parts(path)
+    if tables:
+        texts = {part: _named(load_table(file, columns), file.name) for part, file in tables.items()}
+        return _combine(path, texts, validation, seed)
     folders = {sub.name: sub for sub in sorted(path.iterdir()) if sub.is_dir() and not sub.name.startswith(".")}
     if not folders or not {name.lower() for name in folders} <= PARTS.keys():
         return load_folder(path, size=size, colour=colour)
@@ -99,6 +99,22 @@ def _idx_parts(images: list[Path]) -> dict[str, ImageSet]:
             raise complaint(str(file.parent), f"one file of {part} images", got, "Keep one pair, or train and t10k.")
         parts[part] = load_idx(file, labels)
     return parts
+
+
+def _tables_of_parts(path: Path) -> dict[str, Path]:
+    """The tables train, test, ... of a folder, by the part that each is; none where subfolders have these names."""
+    found: dict[str, Path] = {}
+    if any(sub.is_dir() and sub.name.lower() in PARTS for sub in path.iterdir()):
+        return found
+    for file in sorted(path.iterdir()):
+        part = PARTS.get(file.name.split(".")[0].lower())
+        if part is None or not is_table(file):
+            continue
+        if part in found:
+            got = f"{found[part].name} and {file.name}"
+            raise complaint(str(path), f"one table of the {part} part", got, "Keep one.")
+        found[part] = file
+    return found
 
 
 def _named(texts: TextSet, file: str) -> TextSet:
@@ -147,4 +163,5 @@ def make_parts(
     rest = stratified_order(data.labels, seed)
     test_rows = rest[places[number - 1] : places[number]]
     other = torch.cat([rest[: places[number - 1]], rest[places[number] :]])
-    return hold_out(data.take(other), max(1, round(validation * len(other))), data.take(test_rows), seed)
+    held = max(1, round(validation * len(other))) if validation else 0
+    return hold_out(data.take(other), held, data.take(test_rows), seed)

@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import warnings
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,24 +35,30 @@ class Columns:
     separator: str | None = None
     encoding: str = "utf-8"
 
+    def __post_init__(self) -> None:
+        if self.separator == "" or (self.separator is not None and len(self.label) > 1):
+            got = "none" if self.separator == "" else "several columns of labels beside it"
+            raise complaint("--separator", "what stands between the labels of one column", got, "Drop or correct it.")
+        if len(set(self.label)) < len(self.label):
+            raise complaint("--label", "different columns", ", ".join(self.label), "Name each once.")
+
 
 def is_table(path: Path) -> bool:
-    return any(suffix in TABLES for suffix in (path.suffix.lower(), Path(path.stem).suffix.lower()))
+    return path.name.lower().removesuffix(".gz").endswith(TABLES)
 
 
 def read_rows(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of a table with the numbers of their lines, each by the names of the columns."""
     try:
         with _open(path, encoding) as lines:
-            kind = path.suffix.lower() if path.suffix.lower() != ".gz" else Path(path.stem).suffix.lower()
-            yield from (_json_rows if "json" in kind or "nd" in kind else _csv_rows)(path, lines, kind == ".tsv")
+            yield from (_json_rows if is_json(path) else _csv_rows)(path, lines, ".tsv" in path.name.lower()[-8:])
     except UnicodeDecodeError as error:
         got = f"bytes that are none (at {error.start:,})"
         remedy = "Give --encoding latin-1, or whatever it is."
         raise complaint(str(path), f"text in {encoding}", got, remedy) from None
     except LookupError:
         raise complaint("--encoding", "an encoding like utf-8 or latin-1", repr(encoding), "Correct it.") from None
-    except (OSError, EOFError, csv.Error) as error:
+    except (OSError, EOFError, UnicodeError, csv.Error, zlib.error) as error:
         raise complaint(str(path), "a table that can be read", str(error), "Check the file.") from None
 
 
@@ -64,11 +71,15 @@ def _open(path: Path, encoding: str) -> IO[str]:
 
 def _csv_rows(path: Path, lines: IO[str], tabs: bool) -> Iterator[tuple[int, dict[str, Any]]]:
     csv.field_size_limit(LONGEST_CELL)
+    plain = (line.replace("\0", "") for line in lines)
     # In tables with tabs a quote is a sign like others, unless a cell begins and ends with one.
-    reader = csv.reader((line.replace("\0", "") for line in lines), delimiter="\t" if tabs else ",")
+    reader = csv.reader(plain, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else csv.reader(plain)
     header = [name.strip() for name in next(reader, [])]
     if not header:
         raise complaint(str(path), "a first line with the names of columns", "an empty file", "Add one.")
+    twice = [name for name in header if header.count(name) > 1]
+    if twice:
+        raise complaint(str(path), "columns with different names", f"{twice[0]!r} more than once", "Rename one.")
     begin = reader.line_num + 1
     for cells in reader:
         if cells:
@@ -76,8 +87,12 @@ def _csv_rows(path: Path, lines: IO[str], tabs: bool) -> Iterator[tuple[int, dic
                 got = f"{len(cells)} cells in line {begin}"
                 remedy = "Put texts that hold separators or line breaks in quotes."
                 raise complaint(str(path), f"{len(header)} cells as in the first line", got, remedy)
-            yield begin, dict(zip(header, cells, strict=True))
+            yield begin, dict(zip(header, map(_unquoted, cells) if tabs else cells, strict=True))
         begin = reader.line_num + 1
+
+
+def _unquoted(cell: str) -> str:
+    return cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
 
 
 def _json_rows(path: Path, lines: IO[str], tabs: bool) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -86,7 +101,7 @@ def _json_rows(path: Path, lines: IO[str], tabs: bool) -> Iterator[tuple[int, di
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             got = f"line {number} ({error})"
             raise complaint(str(path), "a JSON object in each line", got, "Correct it.") from None
         if not isinstance(row, dict):
@@ -105,18 +120,22 @@ def load_table(path: Path, columns: Columns | None = None) -> TextSet:
     labels: list[list[str]] = []
     names: list[str] = []
     left_out: list[int] = []
+    seen: set[str] = set()
     for number, row in read_rows(path, columns.encoding):
-        if not texts and not left_out:
+        if not texts and not left_out and not is_json(path):
             _check_columns(path, columns, list(row))
-        text = row.get(columns.text)
+        text = _text(path, number, row.get(columns.text))
         found = _labels(path, number, row, columns)
-        if text is None or not str(text).strip() or found is None:
+        seen |= row.keys()
+        if not text.strip() or found is None:
             left_out.append(number)
             continue
-        texts.append(str(text))
+        texts.append(text)
         labels.append(found)
         names.append(str(number))
     if not texts:
+        if left_out:
+            _check_columns(path, columns, sorted(seen))
         got = "none" if not left_out else f"{len(left_out)} rows without one or the other"
         raise complaint(str(path), "rows with a text and a label", got, "Add some.")
     if left_out:
@@ -133,6 +152,22 @@ def load_table(path: Path, columns: Columns | None = None) -> TextSet:
     return TextSet(tuple(texts), truth_values(labels, classes), classes, tuple(names))
 
 
+def _text(path: Path, number: int, value: Any) -> str:
+    """What stands in a cell: a string, or a number as JSON has it; nothing for null and what is no number."""
+    if isinstance(value, list | dict):
+        got = f"a {type(value).__name__} in line {number}"
+        raise complaint(str(path), "a text or a number in each cell", got, "Correct it.")
+    if value is None or value != value:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).encode("utf-8", "replace").decode("utf-8")  # half of a pair of surrogates is no sign
+
+
+def is_json(path: Path) -> bool:
+    return "json" in path.name.lower()[-12:]
+
+
 def _check_columns(path: Path, columns: Columns, found: list[str]) -> None:
     for option, names in (("--text", [columns.text]), ("--label", columns.label)):
         missing = [name for name in names if name not in found]
@@ -147,12 +182,13 @@ def _labels(path: Path, number: int, row: dict[str, Any], columns: Columns) -> l
         return [name for name in columns.label if _is_true(path, number, name, row.get(name))]
     value = row.get(columns.label[0])
     if columns.separator is not None:
-        cells = value if isinstance(value, list) else str("" if value is None else value).split(columns.separator)
-        return sorted({str(cell).strip() for cell in cells if str(cell).strip()})
+        cells = value if isinstance(value, list) else _text(path, number, value).split(columns.separator)
+        named = {_text(path, number, cell).strip() for cell in cells}
+        return sorted(named - {""})
     if isinstance(value, list | dict):
         got = f"{json.dumps(value)[:60]} in line {number}"
         raise complaint(str(path), "one label in each row", got, "Give --separator where a row has several.")
-    text = "" if value is None else str(value).strip()
+    text = _text(path, number, value).strip()
     return [text] if text else None
 
 
@@ -171,10 +207,9 @@ def texts_in(path: Path, columns: Columns | None = None) -> list[str]:
         rows = [row for _, row in read_rows(path, columns.encoding)]
         if rows:
             _check_columns(path, Columns(columns.text, ()), list(rows[0]))
-        return [str(row.get(columns.text) or "") for row in rows]
+        return [_text(path, number, row.get(columns.text)) for number, row in enumerate(rows, 1)]
     try:
         with _open(path, columns.encoding) as lines:
             return [line.rstrip("\r\n") for line in lines]
-    except UnicodeDecodeError as error:
-        got = f"bytes that are none (at {error.start:,})"
-        raise complaint(str(path), f"text in {columns.encoding}", got, "Save it in UTF-8.") from None
+    except (OSError, EOFError, UnicodeError, zlib.error) as error:
+        raise complaint(str(path), f"text in {columns.encoding}", str(error), "Save it in UTF-8.") from None

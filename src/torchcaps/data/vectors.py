@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,15 +51,16 @@ def read_vectors(source: str) -> WordVectors:
     try:
         with _open(path) as lines:
             for number, line in enumerate(lines, 1):
-                word, _, numbers = line.rstrip("\n").partition(" ")
-                if number == 1 and len(line.split()) == 2:  # the header of word2vec's text format
+                cells = line.rstrip().split(" ")
+                if number == 1 and len(cells) == 2:  # the header of word2vec's text format
                     continue
-                row = np.array(numbers.split(" "), dtype=np.float32)
-                if rows and len(row) != len(rows[0]):
-                    raise ValueError(f"{len(row)} numbers in line {number} after {len(rows[0])}")
-                words.append(word)
+                size = len(rows[0]) if rows else len(cells) - 1
+                row = np.array(cells[-size:], dtype=np.float32)  # some words hold spaces
+                if len(cells) <= size or not np.isfinite(row).all():
+                    raise ValueError(f"{len(cells) - 1} finite numbers in line {number} where {size} should be")
+                words.append(" ".join(cells[:-size]))
                 rows.append(row)
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         expected = "a word and its numbers in each line, with spaces between"
         raise complaint(str(path), expected, str(error), "Give vectors in GloVe's text format.") from None
     if not rows:

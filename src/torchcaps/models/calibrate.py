@@ -30,6 +30,7 @@ INNER, LAST = 1.0, 0.3
 
 
 LENGTH = 0.35  # of the median capsule of a text
+MOST = 8.0  # how many times larger or smaller a start may become
 
 
 def calibrate(model: CapsuleModel | TextCapsules, inputs: Tensor) -> None:
@@ -49,16 +50,19 @@ def _calibrate_lengths(model: TextCapsules, tokens: Int[Tensor, "b t"], passes: 
     vectors, ends = model.features(tokens)
     for branch in model.branches:
         assert isinstance(branch, Branch)
-        capsules = branch.children_of(vectors, ends)
+        capsules, scale = branch.children_of(vectors, ends), 1.0
         for _ in range(passes):
-            factor = _lengthening(capsules)
+            before, scale = scale, min(max(scale * _lengthening(capsules), 1 / MOST), MOST)
             for weight in branch.primary.poses.parameters():
-                weight.mul_(factor)
+                weight.mul_(scale / before)
             capsules = branch.children_of(vectors, ends)
         for layer in branch.routed_layers:
             children = fit_layer(layer, capsules)
+            start = layer.votes.std
             for _ in range(passes):
-                layer.votes.start_at(layer.votes.std * _lengthening(layer(children)))
+                wanted = layer.votes.std * _lengthening(layer(children))
+                # Many parents for few children stay short whatever the votes: routing gives each child to one of them.
+                layer.votes.start_at(min(max(wanted, start / MOST), start * MOST))
             capsules = layer(children)
     model.train(training)
 

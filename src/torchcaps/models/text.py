@@ -176,7 +176,7 @@ class TextCapsules(TextModel):
         for ngram in ngrams:
             check_count(owner, "ngrams", ngram)
         if not ngrams:
-            raise complaint(owner, "lengths of n-grams", "none", "Give ngrams like 3,4,5.")
+            raise complaint(owner, "lengths of n-grams", "none", "Give ngrams like [3,4,5].")
         for word, size in (("filters", filters), ("capsules", capsules), ("window_capsules", window_capsules)):
             check_count(owner, word, size)
         check_count(owner, "window", window, 0)

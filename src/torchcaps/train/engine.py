@@ -40,6 +40,8 @@ def train(config: TrainConfig) -> Run:
     _check_first(config)
     if config.data not in DATASETS:  # a run can be evaluated from anywhere
         config = dataclasses.replace(config, data=str(Path(config.data).expanduser().resolve()))
+    if config.data in DATASETS and (config.text or config.label or config.separator):
+        raise complaint("--text, --label, --separator", "a table", config.data, "Drop them: its columns are known.")
     if config.vectors is not None and Path(config.vectors).expanduser().exists():
         config = dataclasses.replace(config, vectors=str(Path(config.vectors).expanduser().resolve()))
     data = read_data(config)
@@ -48,7 +50,8 @@ def train(config: TrainConfig) -> Run:
     parts = limit(parts, config)
     train = parts.train
     texts = isinstance(train, TextSet)
-    config = complete(config, len(train), several=train.labels_per_image > 1, texts=texts)
+    several = train.labels_per_image > 1 or train.labels.dtype == torch.bool if texts else train.labels_per_image > 1
+    config = complete(config, len(train), several=several, texts=texts)
     folder = config.out or next_folder(config)
     config = dataclasses.replace(config, out=folder)
     if not texts:
@@ -91,7 +94,7 @@ def _fit(run: Run, parts: Splits) -> Run:
     torch.manual_seed(config.seed)
     model = run.new_model()
     _keep_memory()
-    if isinstance(model, TextModel) and config.vectors is not None:
+    if isinstance(model, TextModel) and config.vectors is not None and not run.checkpoint.exists():
         generator = torch.Generator().manual_seed(config.seed)
         words = Vocabulary.load(run.vocabulary).words
         model.set_vectors(read_vectors(config.vectors).table(words, generator))

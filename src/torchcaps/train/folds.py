@@ -8,9 +8,10 @@ import statistics
 from pathlib import Path
 
 from torchcaps.config import TrainConfig, filled
+from torchcaps.data import DATASETS
 from torchcaps.errors import complaint
 from torchcaps.evaluate import evaluate
-from torchcaps.runs import Run, next_folder, write_whole
+from torchcaps.runs import next_folder, write_whole
 from torchcaps.train.engine import resume, train
 
 
@@ -25,13 +26,15 @@ def train_folds(config: TrainConfig) -> str:
     if (folder / "config.json").exists():
         remedy = "Choose another --out."
         raise complaint(str(folder), "a folder of folds", "one that holds a single run", remedy)
+    _check_same(config, folder / "folds.json")
     results: dict[str, float] = {}
     for number in range(1, count + 1):
         place = folder / f"fold-{number}"
         print(f"fold {number} of {count}: {place}", flush=True)
         result = _result(place)
         if result is None:
-            run = _run(config, place, number)
+            begun = (place / "config.json").exists()
+            run = resume(place) if begun else train(dataclasses.replace(config, out=place, fold=number))
             found = evaluate(run.load_model(), run.load_parts().test)
             result = found.scores()["f1_samples"] if found.many else found.accuracy
             write_whole(place / "fold.json", json.dumps({"result": result}))
@@ -42,19 +45,24 @@ def train_folds(config: TrainConfig) -> str:
     return f"\nmean of {count} folds {mean:.2%}, standard deviation {spread:.2%} ({folder / 'results.json'})"
 
 
-def _run(config: TrainConfig, place: Path, number: int) -> Run:
-    """The finished run of a fold: begun, or gone on with."""
-    wanted = dataclasses.replace(config, out=place, fold=number)
-    if not (place / "config.json").exists():
-        return train(wanted)
-    before = Run.open(place).config
-    for name, value in vars(wanted).items():
-        known = getattr(before, name)
-        same = set(value) <= set(known) if name == "option" else value == known
-        if value not in (None, (), False) and name not in ("data", "vectors") and not same:  # these became full paths
-            got = f"another --{name.replace('_', '-')}"
-            raise complaint(str(place), "the options that the folds began with", got, "Choose another --out.")
-    return resume(place)
+def _check_same(config: TrainConfig, path: Path) -> None:
+    """Folds are of one experiment: write down what was asked for at first, and refuse anything else later."""
+    asked = {**dataclasses.asdict(config), "out": None, "data_dir": None, "device": None}
+    if config.data not in DATASETS:
+        asked["data"] = str(Path(config.data).expanduser().resolve())
+    now = json.loads(json.dumps(asked, default=str))
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(now, indent=2))
+        return
+    try:
+        before = json.loads(path.read_text())
+        changed = [name for name, value in now.items() if before[name] != value]
+    except (ValueError, KeyError, TypeError):
+        raise complaint(str(path), "the options of these folds", "something else", "Choose another --out.") from None
+    if changed:
+        got = f"another --{changed[0].replace('_', '-')}"
+        raise complaint(str(path.parent), "the options that the folds began with", got, "Choose another --out.")
 
 
 def _result(place: Path) -> float | None:

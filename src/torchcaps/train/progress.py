@@ -13,6 +13,7 @@ from typing import Any
 import lightning.pytorch as pl
 from tqdm.auto import tqdm
 
+from torchcaps.errors import InputError
 from torchcaps.runs import Run, write_whole
 
 COLUMNS = [
@@ -133,7 +134,7 @@ class Progress(pl.Callback):
         if self.bar is not None:
             self.bar.close()
         finite = all(bool(tensor.isfinite().all()) for tensor in trainee.model.state_dict().values())
-        if self.began and finite and not self.run.weights.exists():
+        if self.began and finite and not self.run.weights.exists() and not isinstance(exception, InputError):
             self.run.save_weights(trainee.model)
 
 
