@@ -6,9 +6,13 @@ import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchcaps.parsing import parse
+
+if TYPE_CHECKING:
+    from torchcaps.config import TextInputs
+    from torchcaps.runs import Run
 
 
 def predict_command(words: list[str]) -> None:
@@ -22,8 +26,7 @@ def predict_command(words: list[str]) -> None:
     options = parse(Predict, words, "predict", examples)
     from torchcaps.device import choose_device
     from torchcaps.errors import complaint
-    from torchcaps.predict import collect_texts, predict, predict_texts
-    from torchcaps.rundata import columns_of
+    from torchcaps.predict import predict, predict_texts
     from torchcaps.runs import Run
 
     if not options.inputs:
@@ -34,8 +37,7 @@ def predict_command(words: list[str]) -> None:
     if run.facts.vocabulary is None:
         answers = list(predict(run, [Path(name) for name in options.inputs], device=device))
     else:
-        columns = columns_of(replace(run.config, text=options.text or run.config.text, encoding=options.encoding))
-        answers = list(predict_texts(run, collect_texts(options.inputs, columns, sys.stdin), device=device))
+        answers = list(predict_texts(run, _texts("predict", options, run), device=device))
     if options.json:
         print(json.dumps([vars(answer) for answer in answers], indent=2))
         return
@@ -52,6 +54,26 @@ def predict_command(words: list[str]) -> None:
         print(f"{answer.file:<{width}}  {', '.join(answer.labels):<16}  {sure:<10}  {fit}")
 
 
+def _texts(command: str, options: TextInputs, run: Run) -> list[str]:
+    """The texts that a command was given."""
+    from torchcaps.predict import collect_texts
+    from torchcaps.rundata import columns_of
+
+    columns = columns_of(replace(run.config, text=options.text or run.config.text, encoding=options.encoding))
+    return collect_texts(options.inputs, columns, sys.stdin, command)
+
+
+def _run_on_texts(command: str, options: TextInputs) -> tuple[Run, list[str]]:
+    """The run that a command was given, which must be on texts, and the texts."""
+    from torchcaps.errors import complaint
+    from torchcaps.runs import Run
+
+    run = Run.open(options.run)
+    if run.facts.vocabulary is None:
+        raise complaint(command, "a run on texts", "one on images", "Train on texts.")
+    return run, _texts(command, options, run)
+
+
 def _shortened(text: str, most: int = 90) -> str:
     """A text on one line that fits a terminal."""
     words = " ".join(text.split())
@@ -65,18 +87,11 @@ def explain_command(words: list[str]) -> None:
   torchcaps explain runs/stars "not as good as the first one"
   torchcaps explain runs/stars new.csv --html out/why.html --top 8"""
     options = parse(Explain, words, "explain", examples)
-    from torchcaps.errors import check_count, complaint
+    from torchcaps.errors import check_count
     from torchcaps.explain import coloured, explain_texts, html_page
-    from torchcaps.predict import collect_texts
-    from torchcaps.rundata import columns_of
-    from torchcaps.runs import Run
 
     check_count("explain", "top", options.top)
-    run = Run.open(options.run)
-    if run.facts.vocabulary is None:
-        raise complaint("explain", "a run on texts", "one on images", "Train on texts.")
-    columns = columns_of(replace(run.config, text=options.text or run.config.text, encoding=options.encoding))
-    texts = collect_texts(options.inputs, columns, sys.stdin, "explain")
+    run, texts = _run_on_texts("explain", options)
     found = explain_texts(run, texts, top=options.top)
     if options.html is not None:
         options.html.parent.mkdir(parents=True, exist_ok=True)
@@ -103,17 +118,10 @@ def similar_command(words: list[str]) -> None:
   torchcaps similar runs/news "oil prices rise" archive.csv --top 1"""
     options = parse(Similar, words, "similar", examples)
     from torchcaps.errors import check_count, complaint
-    from torchcaps.predict import collect_texts
-    from torchcaps.rundata import columns_of
-    from torchcaps.runs import Run
     from torchcaps.similar import likeness, text_poses
 
     check_count("similar", "top", options.top)
-    run = Run.open(options.run)
-    if run.facts.vocabulary is None:
-        raise complaint("similar", "a run on texts", "one on images", "Train on texts.")
-    columns = columns_of(replace(run.config, text=options.text or run.config.text, encoding=options.encoding))
-    texts = collect_texts(options.inputs, columns, sys.stdin, "similar")
+    run, texts = _run_on_texts("similar", options)
     if len(texts) < 2:
         raise complaint("similar", "at least two texts", len(texts), "Give more.")
     poses = text_poses(run, texts)

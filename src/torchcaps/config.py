@@ -167,60 +167,44 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
-class Predict:
-    """Classify pictures or texts with a trained run."""
-
+class TextInputs:
     run: Annotated[Positional[Path], arg(metavar="RUN")]
-    """The run folder."""
+    """The run folder; of text-a or text-b, where couplings or poses are asked for."""
     inputs: Annotated[Positional[tuple[str, ...]], arg(metavar="INPUT...")]
-    """Picture files, and folders of them. For texts: the texts themselves, files of them (tables, or a text in each
-    line), or - for the lines of standard input."""
+    """Texts, files of them (tables, or a text in each line), or - for the lines of standard input. For a run on images:
+    picture files, and folders of them."""
     text: Name = None
     """The column of a table that holds texts; left out, as in training."""
     encoding: Annotated[str, arg(metavar="NAME")] = "utf-8"
     """The encoding of files of texts."""
-    device: Annotated[str, arg(metavar="NAME")] = "auto"
-    """auto, cpu, cuda or mps."""
     json: bool = False
     """Print JSON instead of a table."""
 
 
 @dataclass(frozen=True)
-class Explain:
+class Predict(TextInputs):
+    """Classify pictures or texts with a trained run."""
+
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """auto, cpu, cuda or mps."""
+
+
+@dataclass(frozen=True)
+class Explain(TextInputs):
     """Show which n-grams of a text decided: those with the strongest connection to the class it was given."""
 
-    run: Annotated[Positional[Path], arg(metavar="RUN")]
-    """The run folder, of text-a or text-b."""
-    inputs: Annotated[Positional[tuple[str, ...]], arg(metavar="INPUT...")]
-    """Texts, files of them (tables, or a text in each line), or - for the lines of standard input."""
-    text: Name = None
-    """The column of a table that holds texts; left out, as in training."""
-    encoding: Annotated[str, arg(metavar="NAME")] = "utf-8"
-    """The encoding of files of texts."""
     top: int = 5
     """How many n-grams to show for each class."""
     html: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
     """Write a page with all texts, words shaded by their strength."""
-    json: bool = False
-    """Print JSON instead."""
 
 
 @dataclass(frozen=True)
-class Similar:
+class Similar(TextInputs):
     """Show for each text those most like it, compared by their class capsules."""
 
-    run: Annotated[Positional[Path], arg(metavar="RUN")]
-    """The run folder, of text-a or text-b."""
-    inputs: Annotated[Positional[tuple[str, ...]], arg(metavar="INPUT...")]
-    """Texts, files of them (tables, or a text in each line), or - for the lines of standard input."""
-    text: Name = None
-    """The column of a table that holds texts; left out, as in training."""
-    encoding: Annotated[str, arg(metavar="NAME")] = "utf-8"
-    """The encoding of files of texts."""
     top: int = 3
     """How many to show for each."""
-    json: bool = False
-    """Print JSON instead."""
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,12 @@ def said_classes(activations: Float[Tensor, "b y"], labels: Tensor) -> Bool[Tens
     return torch.zeros_like(activations, dtype=torch.bool).scatter_(1, top_classes(activations, count), True)
 
 
+def named_classes(activations: Float[Tensor, " y"], many: bool) -> list[int]:
+    """The classes to name for one example, the most active first: the first of them, or all above the threshold."""
+    order = activations.argsort(descending=True).tolist()
+    return [place for place in order if activations[place] > THRESHOLD] if many else order[:1]
+
+
 def hits(activations: Float[Tensor, "b y"], labels: Tensor) -> Bool[Tensor, " b"]:
     """Whether the classes named are exactly those that are there: labels [b], [b n], or truth values [b y]."""
     return (said_classes(activations, labels) == shown_classes(labels, activations.shape[-1])).all(-1)

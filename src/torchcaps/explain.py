@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchcaps.data import Vocabulary, padded
+from torchcaps.data import Vocabulary
 from torchcaps.errors import complaint
-from torchcaps.evaluate import THRESHOLD
+from torchcaps.evaluate import named_classes
 from torchcaps.layers import DenseCapsules, RoutedLayer
 from torchcaps.models import TextCapsules
 from torchcaps.models.text import Branch
@@ -100,12 +100,11 @@ def explain_texts(run: Run, texts: Sequence[str], *, top: int = 5) -> list[list[
     vocabulary = Vocabulary.load(run.vocabulary)
     answers: list[list[Explanation]] = []
     for text in texts:
-        tokens = padded([row[: run.config.max_length] for row in vocabulary.encode([text], run.config.max_length)])
+        tokens = vocabulary.read([text], run.config.max_length)
         words = vocabulary.cut(text)[: run.config.max_length]
         vectors, ends = model.features(tokens)
         activations = model(tokens).activations[0]
-        order = activations.argsort(descending=True).tolist()
-        named = [place for place in order if activations[place] > THRESHOLD] if run.facts.many else order[:1]
+        named = named_classes(activations, run.facts.many)
         branches = [branch for branch in model.branches if isinstance(branch, Branch)]
         found = [(branch, ngram_strengths(branch, vectors, ends)[0] / len(branches)) for branch in branches]
         answers.append(

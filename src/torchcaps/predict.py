@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from torchcaps.data import Batch, Columns, Vocabulary, is_table, padded, pictures_in, read_picture, texts_in
+from torchcaps.data import Batch, Columns, Vocabulary, is_table, pictures_in, read_picture, texts_in
 from torchcaps.errors import complaint
-from torchcaps.evaluate import THRESHOLD, misfits, top_classes
+from torchcaps.evaluate import misfits, named_classes, top_classes
 from torchcaps.models import ImageModel
 from torchcaps.runs import Run
 
@@ -107,11 +107,9 @@ def predict_texts(
     answers: list[TextPrediction] = []
     for start in range(0, len(texts), batch_size):
         few = texts[start : start + batch_size]
-        tokens = padded([row[: run.config.max_length] for row in vocabulary.encode(few, run.config.max_length)])
-        activations = model(tokens.to(device)).activations.cpu()
+        activations = model(vocabulary.read(few, run.config.max_length).to(device)).activations.cpu()
         for text, row in zip(few, activations, strict=True):
-            order = row.argsort(descending=True).tolist()
-            named = [place for place in order if row[place] > THRESHOLD] if run.facts.many else order[:1]
+            named = named_classes(row, run.facts.many)
             labels = tuple(run.facts.classes[place] for place in named)
             answers.append(TextPrediction(text, labels, tuple(round(float(row[place]), 4) for place in named)))
     return answers

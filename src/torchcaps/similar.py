@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from torchcaps.data import Vocabulary, padded
+from torchcaps.data import Vocabulary
 from torchcaps.errors import complaint
 from torchcaps.functional import unit
 from torchcaps.models import TextCapsules
@@ -26,12 +26,8 @@ def text_poses(run: Run, texts: Sequence[str], *, batch_size: int = 64) -> Float
     if not isinstance(model, TextCapsules):
         raise complaint("similar", "a run of text capsules", str(run.config.model), "Train text-a or text-b.")
     vocabulary = Vocabulary.load(run.vocabulary)
-    longest = run.config.max_length
-    found = []
-    for start in range(0, len(texts), batch_size):
-        rows = vocabulary.encode(texts[start : start + batch_size], longest)
-        found.append(model(padded([row[:longest] for row in rows])).poses)
-    return torch.cat(found)
+    batches = (texts[start : start + batch_size] for start in range(0, len(texts), batch_size))
+    return torch.cat([model(vocabulary.read(few, run.config.max_length)).poses for few in batches])
 
 
 def likeness(poses: Float[Tensor, "n y d"], others: Float[Tensor, "m y d"]) -> Float[Tensor, "n m"]:

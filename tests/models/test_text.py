@@ -77,11 +77,14 @@ def test_sizes_are_those_of_the_paper():
     assert full.layers[1].votes.weight.shape == (16, 7, 16, 16)
 
 
-@pytest.mark.parametrize("options", [{}, {"stride": 2}, {"window": 0}, {"votes": "full"}, {"noise": False}], ids=str)
-@pytest.mark.parametrize("name", TEXT_MODELS)
+SHAPES = [{"stride": 2}, {"window": 0}, {"votes": "full"}, {"noise": False}]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [(name, {}) for name in TEXT_MODELS] + [(name, options) for name in ("text-a", "text-b") for options in SHAPES],
+)
 def test_padding_and_other_texts_never_change_an_answer(name, options):
-    if options and not name.startswith("text-"):
-        pytest.skip("an option of capsules")
     model = text_model(name, classes=3, **options)
     tokens = numbers(9, 1, 14, 7, 12)
     together = model(tokens)

@@ -56,6 +56,7 @@ class Labelled:
         return f"{zlib.crc32(self.labels.numpy().tobytes(), self.content_sum()):08x}"
 
     def content_sum(self) -> int:
+        """A number that other content or another order would change."""
         raise NotImplementedError
 
     def __len__(self) -> int:

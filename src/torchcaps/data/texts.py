@@ -79,6 +79,10 @@ class Vocabulary:
         found = self.tokenizer.encode_batch(given, add_special_tokens=False)
         return [torch.tensor(encoding.ids, dtype=torch.long) for encoding in found]
 
+    def read(self, texts: Sequence[str], longest: int | None = None) -> Tensor:
+        """Words by number [b t], the first `longest` of each text, zero behind its end."""
+        return padded([row[:longest] for row in self.encode(texts, longest)])
+
     def cut(self, text: str) -> list[tuple[str, int, int]]:
         """The words of a text as they stand in it, each with where it begins and ends."""
         offsets = self.tokenizer.encode(text, add_special_tokens=False).offsets

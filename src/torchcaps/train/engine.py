@@ -50,7 +50,7 @@ def train(config: TrainConfig) -> Run:
     parts = limit(parts, config)
     train = parts.train
     texts = isinstance(train, TextSet)
-    several = train.labels_per_image > 1 or train.labels.dtype == torch.bool if texts else train.labels_per_image > 1
+    several = train.labels_per_image > 1 or (texts and train.many)
     config = complete(config, len(train), several=several, texts=texts)
     folder = config.out or next_folder(config)
     config = dataclasses.replace(config, out=folder)
