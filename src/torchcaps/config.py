@@ -169,10 +169,9 @@ class Evaluate:
 @dataclass(frozen=True)
 class TextInputs:
     run: Annotated[Positional[Path], arg(metavar="RUN")]
-    """The run folder; of text-a or text-b, where couplings or poses are asked for."""
+    """The run folder; explain and similar need one of text-a or text-b."""
     inputs: Annotated[Positional[tuple[str, ...]], arg(metavar="INPUT...")]
-    """Texts, files of them (tables, or a text in each line), or - for the lines of standard input. For a run on images:
-    picture files, and folders of them."""
+    """Texts, files of them (tables, or a text in each line), or - for the lines of standard input."""
     text: Name = None
     """The column of a table that holds texts; left out, as in training."""
     encoding: Annotated[str, arg(metavar="NAME")] = "utf-8"
@@ -185,6 +184,9 @@ class TextInputs:
 class Predict(TextInputs):
     """Classify pictures or texts with a trained run."""
 
+    inputs: Annotated[Positional[tuple[str, ...]], arg(metavar="INPUT...")]
+    """Picture files, and folders of them. For texts: the texts themselves, files of them (tables, or a text in each
+    line), or - for the lines of standard input."""
     device: Annotated[str, arg(metavar="NAME")] = "auto"
     """auto, cpu, cuda or mps."""
 
