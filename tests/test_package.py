@@ -12,11 +12,12 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "torchcaps"
 # A module may import from its own rank and the ranks before it.
 RANKS = [
-    ["errors"],
+    ["errors", "bars"],
     ["device"],
     ["types"],
     ["data", "fields"],
     ["config"],
+    ["options"],
     ["recipes"],
     ["scratch", "precision"],
     ["ledger", "layout", "tiling", "unmade"],
@@ -26,9 +27,10 @@ RANKS = [
     ["models"],
     ["rundata"],
     ["runs", "evaluate"],
-    ["train", "predict", "explain", "similar", "floor", "plots", "listing", "bench"],
+    ["analysis"],
+    ["plots"],
+    ["train", "predict", "explain", "similar", "floor", "listing", "bench"],
     ["parsing"],
-    ["answers"],
     ["commands"],
     ["cli", "__main__"],
 ]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torchcaps.bars import bar
 from torchcaps.data.base import ImageSet, Splits, hold_out
 from torchcaps.data.render import Lamp, Views, render
 from torchcaps.data.solids import KINDS, solid
@@ -46,21 +45,12 @@ def toys_full(folder: Path | None = None) -> Splits:
     return _load("toys-full", len(GRID), folder)
 
 
-def _shown(chosen: Tensor) -> Iterable[Tensor]:
-    """With a progress bar, where somebody looks: drawing takes up to two minutes."""
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
-        return chosen
-    return tqdm(chosen, desc="drawing toys", unit="toy", leave=False, disable=not sys.stderr.isatty())
-
-
 def _load(name: str, views_per_toy: int, folder: Path | None) -> Splits:
     chosen = torch.stack([_choose(number, views_per_toy) for number in range(len(KINDS) * INSTANCES)])
     path = folder / "toys" / f"{name}-{VERSION}.npz" if folder else None
     images = _read(path, chosen.numel()) if path else None
     if images is None:
-        drawn = [_draw(number, views) for number, views in enumerate(_shown(chosen))]
+        drawn = [_draw(number, views) for number, views in enumerate(bar(chosen, "drawing toys"))]
         images = torch.cat(drawn)
         if path:
             _write(path, images)

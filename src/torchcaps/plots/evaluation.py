@@ -1,10 +1,8 @@
-"""Pictures of what a model does, drawn with matplotlib."""
+"""How well a network does: the confusion of its classes, and examples with their reconstructions."""
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
-from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -13,21 +11,15 @@ from torch import Tensor
 from torchcaps.data import Examples
 from torchcaps.evaluate import Evaluation
 from torchcaps.models import ImageModel, Model
-
-RIGHT, WRONG, GREY = "#1b7837", "#b2182b", "#555555"
+from torchcaps.plots.style import GREY, RIGHT, WRONG, plain, save_figures, show_image
 
 
 def evaluation_pictures(model: Model, data: Examples, result: Evaluation, folder: Path) -> list[Path]:
     """The confusion of classes, and examples: images that were answered rightly and wrongly, with reconstructions."""
-    folder.mkdir(parents=True, exist_ok=True)
     figures = {"examples.png": examples_figure(model, data, result)} if isinstance(model, ImageModel) else {}
     if result.labels.shape[-1] == 1:
         figures["confusion.png"] = confusion_figure(result)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # drawn as a box
-        for name, figure in figures.items():
-            figure.savefig(folder / name, dpi=130)
-    return [folder / name for name in figures]
+    return save_figures(figures, folder)
 
 
 def confusion_figure(result: Evaluation) -> Figure:
@@ -40,7 +32,7 @@ def confusion_figure(result: Evaluation) -> Figure:
     axes = figure.add_subplot()
     axes.imshow(shares.sqrt(), cmap="Blues", vmin=0, vmax=1)  # the root lifts rare mistakes out of the white
     long = max(len(name) for name in result.classes) > 3
-    names = [_plain(name) for name in result.classes]
+    names = [plain(name) for name in result.classes]
     axes.set_xticks(range(size), names, rotation=90 if long else 0, parse_math=False)
     axes.set_yticks(range(size), names, parse_math=False)
     axes.set_xlabel("answer")
@@ -85,15 +77,6 @@ def examples_figure(model: ImageModel, data: Examples, result: Evaluation, colum
     return figure
 
 
-def show_image(axes: Any, image: Tensor) -> None:
-    """An image [c h w] from 0 to 1: colour if it has three channels, else the first one in grey."""
-    if image.shape[0] == 3:
-        axes.imshow(image.movedim(0, -1).clamp(0, 1))
-    else:
-        axes.imshow(image[0], cmap="gray", vmin=0, vmax=1)
-    axes.set_axis_off()
-
-
 def _overlay(drawn: Tensor) -> Tensor:
     """One thing [1 c h w] as it is; two grey things in red and green, yellow where they overlap."""
     if len(drawn) == 1 or drawn.shape[1] != 1:
@@ -105,14 +88,9 @@ def _mark(result: Evaluation, row: int) -> str:
     return RIGHT if result.right[row] else WRONG
 
 
-def _plain(name: str) -> str:
-    """A class name that can be drawn, whatever bytes a folder was named with."""
-    return name.encode("utf-8", "replace").decode("utf-8")
-
-
 def _caption(result: Evaluation, row: int) -> str:
     def names(places: Tensor) -> str:
-        return "+".join(sorted(_plain(result.classes[place][:10]) for place in places.tolist()))
+        return "+".join(sorted(plain(result.classes[place][:10]) for place in places.tolist()))
 
     truth, answer = names(result.labels[row]), names(result.predictions[row])
     active = result.activations[row, result.predictions[row]].min()

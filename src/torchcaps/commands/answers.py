@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
-    from torchcaps.config import TextInputs
+    from torchcaps.options import TextInputs
     from torchcaps.runs import Run
 
 
 def predict_command(words: list[str]) -> None:
-    from torchcaps.config import Predict
+    from torchcaps.options import Predict
 
     examples = """\
   torchcaps predict runs/mine new.png more/
@@ -81,7 +81,7 @@ def _shortened(text: str, most: int = 90) -> str:
 
 
 def explain_command(words: list[str]) -> None:
-    from torchcaps.config import Explain
+    from torchcaps.options import Explain
 
     examples = """\
   torchcaps explain runs/stars "not as good as the first one"
@@ -111,7 +111,7 @@ def explain_command(words: list[str]) -> None:
 
 
 def similar_command(words: list[str]) -> None:
-    from torchcaps.config import Similar
+    from torchcaps.options import Similar
 
     examples = """\
   torchcaps similar runs/news new.csv

@@ -1,58 +1,20 @@
-"""What each command does. Heavy modules are imported inside, so that help answers at once."""
+"""The command that tests a run. Heavy modules are imported inside."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchcaps.answers import explain_command, predict_command, similar_command
 from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
     from torchcaps.evaluate import Evaluation
 
 
-def _train(words: list[str]) -> None:
-    from torchcaps.config import Train, TrainConfig, load_config
-
-    examples = """\
-  torchcaps train                                    the digits that come along
-  torchcaps train photos/ --size 32 --out runs/mine  your own pictures
-  torchcaps train mnist --model capsnet --preset paper --epochs 2
-  torchcaps train toys --model matrix-small --routing em --iterations 2
-  torchcaps train reviews.csv --text review --label stars --vectors glove.6B.50d.txt
-  torchcaps train mr --model text-b --folds 10 --out runs/mr
-  torchcaps train --config runs/mine/config.json --seed 1 --out runs/other
-  torchcaps train --resume runs/mine"""
-    options = parse(Train, words, "train", examples, Train())
-    if options.config is not None:
-        loaded = _values(load_config(options.config), TrainConfig)
-        loaded |= {"out": None} | ({"label": ()} if options.label else {})
-        options = parse(Train, words, "train", examples, Train(**loaded))
-    from torchcaps.errors import complaint
-
-    if options.resume is not None and replace(options, resume=None) != Train():
-        raise complaint("train --resume", "no other options: a run goes on as it began", "some", "Drop them.")
-    from torchcaps.train import resume, train, train_folds
-
-    config = TrainConfig(**_values(options, TrainConfig))
-    if config.folds is not None and config.fold is None and options.resume is None:
-        print(train_folds(config))
-        return
-    run = train(config) if options.resume is None else resume(options.resume)
-    print(f"\nThe best weights are in {run.weights}. Next: torchcaps evaluate {run.folder}")
-
-
-def _values(config: object, kind: type) -> dict[str, Any]:
-    return {field.name: getattr(config, field.name) for field in fields(kind)}
-
-
-def _evaluate(words: list[str]) -> None:
-    from torchcaps.config import Evaluate
+def evaluate_command(words: list[str]) -> None:
+    from torchcaps.options import Evaluate
 
     examples = """\
   torchcaps evaluate runs/mine
@@ -95,7 +57,7 @@ def _evaluate(words: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
     if options.pictures:
-        from torchcaps.plots import evaluation_pictures
+        from torchcaps.plots.evaluation import evaluation_pictures
 
         for path in evaluation_pictures(model, next(iter(wanted.values())), next(iter(results.values())), folder):
             print(f"picture: {path}", file=sys.stderr)
@@ -133,49 +95,3 @@ def _show(title: str, result: Evaluation) -> None:
     for name, count, recall, precision in result.per_class():
         print(f"{name:<{width}}  {count:>7,}  {recall:>7.2%}  {precision:>9.2%}")
     print()
-
-
-def _list(words: list[str]) -> None:
-    from torchcaps.config import List
-
-    options = parse(List, words, "list", "  torchcaps list datasets\n  torchcaps list runs")
-    from torchcaps.listing import rows_of
-
-    rows = rows_of(options.what, options.folder)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
-    for row in rows:
-        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _bench(words: list[str]) -> None:
-    from torchcaps.config import Bench
-
-    examples = "  torchcaps bench\n  torchcaps bench dense em-window --repeats 9 --json out/bench.json"
-    options = parse(Bench, words, "bench", examples)
-    from torchcaps.errors import check_choice, check_count
-
-    check_count("bench", "repeats", options.repeats)
-    import torch
-
-    from torchcaps.bench import CASES, bench, growth
-
-    for name in options.cases:
-        check_choice("bench", "case", name, list(CASES))
-    if options.threads is not None:
-        check_count("bench", "threads", options.threads)
-        torch.set_num_threads(options.threads)
-    if options.growth is not None:
-        print(f"picture: {growth(options.repeats, options.growth)}")
-        return
-    bench(options.cases, options.repeats, options.memory, options.json)
-
-
-COMMANDS: dict[str, Callable[[list[str]], None]] = {
-    "train": _train,
-    "evaluate": _evaluate,
-    "predict": predict_command,
-    "explain": explain_command,
-    "similar": similar_command,
-    "list": _list,
-    "bench": _bench,
-}

@@ -1,0 +1,43 @@
+"""The command that trains. Heavy modules are imported inside."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from torchcaps.parsing import parse
+
+
+def train_command(words: list[str]) -> None:
+    from torchcaps.config import Train, TrainConfig, load_config
+
+    examples = """\
+  torchcaps train                                    the digits that come along
+  torchcaps train photos/ --size 32 --out runs/mine  your own pictures
+  torchcaps train mnist --model capsnet --preset paper --epochs 2
+  torchcaps train toys --model matrix-small --routing em --iterations 2
+  torchcaps train reviews.csv --text review --label stars --vectors glove.6B.50d.txt
+  torchcaps train mr --model text-b --folds 10 --out runs/mr
+  torchcaps train --config runs/mine/config.json --seed 1 --out runs/other
+  torchcaps train --resume runs/mine"""
+    options = parse(Train, words, "train", examples, Train())
+    if options.config is not None:
+        loaded = _values(load_config(options.config), TrainConfig)
+        loaded |= {"out": None} | ({"label": ()} if options.label else {})
+        options = parse(Train, words, "train", examples, Train(**loaded))
+    from torchcaps.errors import complaint
+
+    if options.resume is not None and replace(options, resume=None) != Train():
+        raise complaint("train --resume", "no other options: a run goes on as it began", "some", "Drop them.")
+    from torchcaps.train import resume, train, train_folds
+
+    config = TrainConfig(**_values(options, TrainConfig))
+    if config.folds is not None and config.fold is None and options.resume is None:
+        print(train_folds(config))
+        return
+    run = train(config) if options.resume is None else resume(options.resume)
+    print(f"\nThe best weights are in {run.weights}. Next: torchcaps evaluate {run.folder}")
+
+
+def _values(config: object, kind: type) -> dict[str, Any]:
+    return {field.name: getattr(config, field.name) for field in fields(kind)}

@@ -1,0 +1,1 @@
+"""Pictures, drawn with matplotlib from what `analysis` and `evaluate` find."""

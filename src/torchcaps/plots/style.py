@@ -1,0 +1,39 @@
+"""What all pictures share: colours, images, and how they are saved."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from torch import Tensor
+
+RIGHT, WRONG, GREY = "#1b7837", "#b2182b", "#555555"
+# Told apart by the colour-blind as well (Okabe and Ito 2008), for classes, clusters and curves.
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#000000")
+
+
+def save_figures(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
+    """Write figures by the names of their files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # drawn as a box
+        for name, figure in figures.items():
+            figure.savefig(folder / name, dpi=130)
+    return [folder / name for name in figures]
+
+
+def show_image(axes: Any, image: Tensor) -> None:
+    """An image [c h w] from 0 to 1: colour if it has three channels, else the first one in grey."""
+    if image.shape[0] == 3:
+        axes.imshow(image.movedim(0, -1).clamp(0, 1))
+    else:
+        axes.imshow(image[0], cmap="gray", vmin=0, vmax=1)
+    axes.set_axis_off()
+
+
+def plain(name: str) -> str:
+    """A class name that can be drawn, whatever bytes a folder was named with."""
+    return name.encode("utf-8", "replace").decode("utf-8")
