@@ -200,11 +200,11 @@ def test_folds_are_one_command_that_can_be_interrupted(table, tmp_path, capsys):
     folds = [results[f"fold-{number}"] for number in (1, 2, 3)]
     assert results["mean"] == pytest.approx(sum(folds) / 3)
     shutil.rmtree(tmp_path / "folds" / "fold-3")
-    (tmp_path / "folds" / "fold-2" / "fold.json").unlink()  # trained, but not yet tested
+    (tmp_path / "folds" / "fold-2" / "outcome.json").unlink()  # trained, but not yet tested
     again = said(capsys, *words)
     assert again.count("epoch ") == 1  # the third alone is trained
     assert json.loads((tmp_path / "folds" / "results.json").read_text()) == results
-    (tmp_path / "folds" / "fold-2" / "fold.json").unlink()
+    (tmp_path / "folds" / "fold-2" / "outcome.json").unlink()
     assert "expected the options that the folds began with, got another --epochs" in refused(
         capsys, "train", table, *SLIM, "--epochs", 2, "--folds", 3, "--out", tmp_path / "folds"
     )

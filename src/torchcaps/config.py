@@ -109,6 +109,8 @@ class TrainConfig:
     """Makes the run repeatable: start, order, augmentation, split of your own data."""
     patience: Count = None
     """Stop when the validation accuracy has not risen for so many epochs."""
+    stop_at: Number = None
+    """Stop when the validation accuracy has reached this, from 0 to 1: to compare networks that do equally well."""
     device: Annotated[str, arg(metavar="NAME")] = "auto"
     """auto, cpu, cuda or mps."""
     precision: Literal["float32", "float16", "bfloat16"] = "float32"

@@ -124,20 +124,19 @@ def _explanation(
 ) -> Explanation:
     sums, counts = [0.0] * len(words), [0] * len(words)
     ngrams: list[Ngram] = []
-    shown = [strengths[: -(-len(words) // branch.stride), place] for branch, strengths in found]  # not of padding alone
-    total = sum(float(strengths.sum()) for strengths in shown) or 1.0
-    for branch, strengths in found:
-        for number, value in enumerate(strengths[:, place].tolist()):
-            begin = number * branch.stride
-            inside = words[begin : begin + branch.ngram]
-            if not inside:
-                continue
-            strength = value / total
-            start, end = inside[0][1], inside[-1][2]
-            ngrams.append(Ngram(text[start:end], start, end, strength))
-            for word in range(begin, begin + len(inside)):
-                sums[word] += strength
-                counts[word] += 1
+    spans = [  # of the words of each n-gram that holds any
+        (max(0, begin), min(len(words), begin + branch.ngram), value)
+        for branch, strengths in found
+        for begin, value in zip(branch.starts(len(strengths)).tolist(), strengths[:, place].tolist(), strict=True)
+        if begin < len(words)
+    ]
+    total = sum(value for _, _, value in spans) or 1.0
+    for first, last, value in spans:
+        start, end = words[first][1], words[last - 1][2]
+        ngrams.append(Ngram(text[start:end], start, end, value / total))
+        for word in range(first, last):
+            sums[word] += value / total
+            counts[word] += 1
     ngrams.sort(key=lambda ngram: -ngram.strength)
     means = [total / max(1, count) for total, count in zip(sums, counts, strict=True)]
     marked = tuple((start, end, mean) for (_, start, end), mean in zip(words, means, strict=True))

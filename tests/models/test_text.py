@@ -77,7 +77,39 @@ def test_sizes_are_those_of_the_paper():
     assert full.layers[1].votes.weight.shape == (16, 7, 16, 16)
 
 
-SHAPES = [{"stride": 2}, {"window": 0}, {"votes": "full"}, {"noise": False}]
+def test_with_padding_first_and_last_words_stand_at_every_place_of_an_ngram():
+    plain, padded = text_model(), text_model(padding=True)
+    padded.load_state_dict(plain.state_dict())
+    tokens = numbers(5)
+    vectors, ends = padded.features(tokens)
+    children = padded.branches[0].children_of(vectors, ends)
+    assert children.poses.shape[1] == 5 + 2
+    assert children.mask.all()
+    around = torch.nn.functional.pad(vectors, (2, 2))
+    torch.testing.assert_close(children.poses, plain.branches[0].children_of(around, ends + 4).poses)
+    assert padded.branches[0].starts(7).tolist() == [-2, -1, 0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", TEXT_MODELS)
+def test_dropped_words_are_unknown_and_only_while_learning(name):
+    model = text_model(name, dropout=0.0, word_dropout=0.5)
+    tokens = numbers(40, 30)
+    vectors, _ = model.features(tokens)
+    torch.testing.assert_close(vectors, model.words(tokens).transpose(1, 2))
+    torch.manual_seed(0)
+    vectors, ends = model.train().features(tokens)
+    same = (vectors == model.words(tokens).transpose(1, 2)).all(1)
+    unknown = (vectors == model.words.weight[1].unsqueeze(-1)).all(1)
+    assert (same | unknown).all()
+    assert 0.3 < unknown[0].double().mean() < 0.7
+    assert same[1, 30:].all()  # padding stays padding
+    assert ends.tolist() == [40, 30]
+
+
+SHAPES = [
+    {"stride": 2}, {"window": 0}, {"votes": "full"}, {"noise": False}, {"padding": True},
+    {"padding": True, "stride": 2}, {"padding": True, "window": 0},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

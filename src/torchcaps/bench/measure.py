@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from torchcaps.memory import highest_memory
+
 Run = Callable[[], Any]
 
 
@@ -56,20 +58,10 @@ def _watch(pipe: Any, make: Callable[..., Run], arguments: tuple[Any, ...], thre
     forget = Path("/proc/self/clear_refs")
     if forget.exists():
         forget.write_text("5")  # the highest so far is what there is now
-    before = _highest()
+    before = highest_memory()
     run()
-    pipe.send(_highest() - before)
-
-
-def _highest() -> int:
-    """The most bytes that this process has held so far."""
-    status = Path("/proc/self/status")
-    if status.exists():  # getrusage would tell of the parent process too
-        (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    after = highest_memory()
+    pipe.send(None if before is None or after is None else after - before)
 
 
 def machine_peaks() -> tuple[float, float]:

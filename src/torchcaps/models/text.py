@@ -18,28 +18,50 @@ from torchcaps.functional import length
 from torchcaps.layers import ClassCapsules, ConvCapsules, DenseCapsules, PrimaryCapsules, RoutedLayer
 from torchcaps.types import Capsules, Step
 
+UNKNOWN = 1  # the word that stands for all that a vocabulary does not know
+
+
+def ngram_starts(count: int, ngram: int, stride: int, padding: bool) -> Tensor:
+    """The first word of each of `count` n-grams; below zero where it reaches back before the text."""
+    return torch.arange(count) * stride - (ngram - 1) * padding
+
+
+def real_ngrams(starts: Tensor, ngram: int, ends: Tensor, padding: bool) -> Tensor:
+    """Which n-grams count, [b t]: those within the text, or with padding those that hold a word of it."""
+    return starts + (1 if padding else ngram) <= ends.unsqueeze(1)
+
 
 class TextModel(nn.Module):
     """A classifier of texts: words by number [b t], zero for padding, to one capsule for each class.
 
     vocabulary: how many words there are. dim: the size of word vectors. tune: are they learned (further)?
-    dropout: the share of words' features that is dropped while learning. `shortest`: texts of fewer words are padded.
+    dropout: the share of words' features that is dropped while learning; word_dropout: the share of words that are
+    then taken for unknown ones. `shortest`: texts of fewer words are padded.
     """
 
     shortest = 1
     decoder = None
 
     def __init__(
-        self, vocabulary: int, classes: int, *, dim: int = 50, tune: bool = True, dropout: float = 0.5
+        self,
+        vocabulary: int,
+        classes: int,
+        *,
+        dim: int = 50,
+        tune: bool = True,
+        dropout: float = 0.5,
+        word_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         owner = type(self).__name__
         check_count(owner, "vocabulary", vocabulary, 2)
         check_count(owner, "dim", dim)
-        check_range(owner, "dropout", dropout, 0, 0.95)
+        for word, share in (("dropout", dropout), ("word_dropout", word_dropout)):
+            check_range(owner, word, share, 0, 0.95)
         self.vocabulary = vocabulary
         self.classes = classes
         self.dropout = dropout
+        self.word_dropout = word_dropout
         self.words = nn.Embedding(vocabulary, dim, padding_idx=0)
         self.words.weight.requires_grad_(tune)
 
@@ -67,6 +89,9 @@ class TextModel(nn.Module):
         tokens = pad(tokens, (0, max(0, self.shortest - tokens.shape[1])))
         places = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
         ends = ((tokens != 0) * places).amax(1).clamp(min=self.shortest)
+        if self.training and self.word_dropout:
+            lost = torch.rand(tokens.shape, device=tokens.device) < self.word_dropout
+            tokens = torch.where(lost & (tokens != 0), UNKNOWN, tokens)
         vectors = dropout(self.words(tokens), self.dropout, self.training)
         return vectors.transpose(1, 2), ends
 
@@ -86,6 +111,7 @@ class Branch(nn.Module):
         window_capsules: int,
         window: int,
         stride: int,
+        padding: bool,
         squash: str,
         votes: str,
         options: dict[str, Any],
@@ -93,7 +119,8 @@ class Branch(nn.Module):
         super().__init__()
         self.ngram = ngram
         self.stride = stride
-        self.convolution = nn.Conv1d(dim, filters, ngram, stride)
+        self.padding = padding
+        self.convolution = nn.Conv1d(dim, filters, ngram, stride, padding=ngram - 1 if padding else 0)
         self.primary = PrimaryCapsules(filters, capsules, capsule_dim, squash=squash, dimensions=1)
         children = window_capsules if window else capsules
         layers: list[RoutedLayer] = []
@@ -112,11 +139,14 @@ class Branch(nn.Module):
     def routed_layers(self) -> list[RoutedLayer]:
         return [layer for layer in self.layers if isinstance(layer, RoutedLayer)]
 
+    def starts(self, count: int) -> Tensor:
+        """The first word of each of the first `count` n-grams."""
+        return ngram_starts(count, self.ngram, self.stride, self.padding)
+
     def children_of(self, vectors: Tensor, ends: Tensor) -> Capsules:
-        """The primary capsules of each n-gram, [b t i e]; those that reach beyond the end of a text are masked."""
+        """The primary capsules of each n-gram, [b t i e]; those of padding are masked."""
         poses, activations, _ = self.primary(torch.relu(self.convolution(vectors)))
-        starts = torch.arange(poses.shape[1], device=ends.device) * self.stride
-        real = starts + self.ngram <= ends.unsqueeze(1)
+        real = real_ngrams(self.starts(poses.shape[1]).to(ends.device), self.ngram, ends, self.padding)
         return Capsules(poses, activations, real.unsqueeze(-1).expand(activations.shape))
 
     def forward(self, vectors: Tensor, ends: Tensor) -> Capsules:
@@ -140,7 +170,8 @@ class TextCapsules(TextModel):
 
     ngrams: the lengths of n-grams, one branch for each. filters: channels of the n-gram convolution (B of the paper).
     capsules, capsule_dim: primary capsules for each n-gram (C, d). window_capsules, window: convolutional capsules and
-    how many n-grams they see (D, K2); window=0 leaves that layer out. noise: one more class that collects what
+    how many n-grams they see (D, K2); window=0 leaves that layer out. padding: n-grams may reach beyond the first and
+    the last word, so that these are seen at every place of an n-gram. noise: one more class that collects what
     belongs to none, and is not shown. leaky: a child may belong to nobody. amendment: children count as much as they
     are active. sampling: the share of parents that compete while learning. votes: "shared" or "full" matrices.
     """
@@ -157,6 +188,7 @@ class TextCapsules(TextModel):
         window_capsules: int = 16,
         window: int = 3,
         stride: int = 1,
+        padding: bool = False,
         squash: str = "quadratic",
         votes: str = "shared",
         vote_bias: bool = True,
@@ -168,9 +200,10 @@ class TextCapsules(TextModel):
         dim: int = 50,
         tune: bool = True,
         dropout: float = 0.4,
+        word_dropout: float = 0.0,
         **options: Any,
     ) -> None:
-        super().__init__(vocabulary, classes, dim=dim, tune=tune, dropout=dropout)
+        super().__init__(vocabulary, classes, dim=dim, tune=tune, dropout=dropout, word_dropout=word_dropout)
         owner = type(self).__name__
         ngrams = (ngrams,) if isinstance(ngrams, int) else tuple(ngrams)
         for ngram in ngrams:
@@ -186,7 +219,8 @@ class TextCapsules(TextModel):
         if routing in ("dynamic", "uniform"):
             options |= {"amendment": amendment, "squash": squash}
         self.noise = noise
-        self.shortest = max(ngrams) + stride * max(0, window - 1)
+        first = min(ngrams) - 1 if padding else -max(ngrams) + 1  # words that the first n-gram does without
+        self.shortest = max(1, 1 - first + stride * max(0, window - 1))
         self.branches = nn.ModuleList(
             Branch(
                 dim,
@@ -198,6 +232,7 @@ class TextCapsules(TextModel):
                 window_capsules=window_capsules,
                 window=window,
                 stride=stride,
+                padding=padding,
                 squash=squash,
                 votes=votes,
                 options=options,

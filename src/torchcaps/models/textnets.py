@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from torchcaps.models.text import TextModel
+from torchcaps.models.text import TextModel, ngram_starts, real_ngrams
 from torchcaps.types import Capsules
 
 
@@ -40,15 +40,28 @@ class _TextNetwork(TextModel):
 
 
 class TextCNN(_TextNetwork):
-    """Kim 2014: convolutions over 3, 4 and 5 words, the maximum of each channel, dropout, one layer."""
+    """Kim 2014: convolutions over 3, 4 and 5 words, the maximum of each channel, dropout, one layer.
+
+    padding: n-grams may reach beyond the first and the last word, as in the code of its author.
+    """
 
     def __init__(
-        self, vocabulary: int, classes: int, *, ngrams: tuple[int, ...] = (3, 4, 5), filters: int = 100, **options: Any
+        self,
+        vocabulary: int,
+        classes: int,
+        *,
+        ngrams: tuple[int, ...] = (3, 4, 5),
+        filters: int = 100,
+        padding: bool = True,
+        **options: Any,
     ) -> None:
         super().__init__(vocabulary, classes, **options)
         dim = self.words.embedding_dim
-        self.shortest = max(ngrams)
-        self.convolutions = nn.ModuleList(nn.Conv1d(dim, filters, ngram) for ngram in ngrams)
+        self.shortest = 1 if padding else max(ngrams)
+        self.padding = padding
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(dim, filters, ngram, padding=ngram - 1 if padding else 0) for ngram in ngrams
+        )
         self.head = nn.Linear(filters * len(ngrams), classes)
 
     def forward(self, tokens: Int[Tensor, "b t"]) -> Capsules:
@@ -56,8 +69,9 @@ class TextCNN(_TextNetwork):
         pooled = []
         for convolution in self.convolutions:
             found = torch.relu(convolution(vectors))
-            ngram = vectors.shape[2] - found.shape[2] + 1
-            inside = torch.arange(found.shape[2], device=ends.device) + ngram <= ends.unsqueeze(1)
+            (ngram,) = convolution.kernel_size  # type: ignore[misc]
+            starts = ngram_starts(found.shape[2], ngram, 1, self.padding).to(ends.device)
+            inside = real_ngrams(starts, ngram, ends, self.padding)
             pooled.append((found * inside.unsqueeze(1)).amax(2))  # nothing is below zero after relu
         return self.answer(torch.cat(pooled, 1))
 

@@ -91,14 +91,20 @@ class Progress(pl.Callback):
             self.run.save_weights(trainee.model)
         self.waited = 0 if validation_accuracy > self.highest else self.waited + 1
         self.highest = max(self.highest, validation_accuracy)
-        patience = self.run.config.patience
-        if patience is not None and self.waited >= patience and not math.isnan(validation_accuracy):
+        if self._enough(validation_accuracy):
             trainer.should_stop = True
             self.run = self.run.with_facts(stopped=True)
         self._save(trainer)
         if trainer.logger is not None:
             trainer.logger.log_metrics(row, step=row["epoch"])
         _say(self._line(row, better, trainer.max_epochs))
+
+    def _enough(self, accuracy: float) -> bool:
+        """Whether the run ends before its last epoch."""
+        patience, goal = self.run.config.patience, self.run.config.stop_at
+        if math.isnan(accuracy):
+            return False
+        return (patience is not None and self.waited >= patience) or (goal is not None and accuracy >= goal)
 
     def _better(self, accuracy: float, count: float) -> bool:
         """Whether to keep this epoch: the last one within a standard error of the highest accuracy is kept.

@@ -1,0 +1,125 @@
+"""The same training with one or more options varied, over several seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import re
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from torchcaps.analysis.comparison import Comparison, Variant
+from torchcaps.config import TrainConfig, filled
+from torchcaps.data import TextSet, make_parts
+from torchcaps.errors import InputError, check_count, complaint
+from torchcaps.recipes import check_given, complete
+from torchcaps.rundata import limit, read_data
+from torchcaps.runs import next_folder, write_whole
+from torchcaps.train.trials import Outcome, begin_trials, forget_trials, run_trial
+
+FIXED = ("data", "out", "seed", "data_dir", "folds", "fold", "option", "label", "device")
+
+
+def parse_vary(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """NAME=VALUE,VALUE,... as names with their values; commas within brackets do not divide."""
+    varied: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, equals, rest = text.partition("=")
+        name = name.strip().replace("-", "_")
+        values = tuple(value.strip() for value in re.split(r",(?![^\[]*\])", rest))
+        if not (equals and name and all(values)) or len(set(values)) < 2:
+            raise complaint("--vary", "NAME=VALUE,VALUE,...", repr(text), "Write it like --vary routing=dynamic,em.")
+        if name in varied or name in FIXED:
+            got = f"{name} twice" if name in varied else name
+            raise complaint("--vary", "an option of training or of the model", got, "Vary another one.")
+        varied[name] = values
+    if not varied:
+        raise complaint("compare", "something to vary", "nothing", "Write it like --vary routing=dynamic,em.")
+    return varied
+
+
+def varied_config(config: TrainConfig, values: dict[str, str]) -> TrainConfig:
+    """The config with these values: of its own fields, or else as options of the model."""
+    hints = get_type_hints(TrainConfig)
+    fields = {name: _read(name, hints[name], text) for name, text in values.items() if name in hints}
+    more = tuple(f"{name}={text}" for name, text in values.items() if name not in hints)
+    kept = tuple(text for text in config.option if text.partition("=")[0] not in values)
+    return dataclasses.replace(config, option=kept + more, **fields)
+
+
+def _read(name: str, hint: Any, text: str) -> Any:
+    """A value as a field of the config wants it."""
+    kinds = (hint, *get_args(hint))
+    try:
+        for kind in (int, float):
+            if kind in kinds:
+                return kind(text)
+        if bool in kinds:
+            return {"true": True, "false": False}[text.lower()]
+    except (ValueError, KeyError):
+        raise complaint("--vary", f"values for {name}", repr(text), "Give numbers, or true and false.") from None
+    return text
+
+
+def compare(config: TrainConfig, vary: Sequence[str], seeds: int) -> tuple[Comparison, Path]:
+    """Train every variant with every seed, and say how they did. What is done already is not trained again."""
+    check_count("compare", "seeds", seeds)
+    varied = parse_vary(vary)
+    configs = {
+        values: varied_config(config, dict(zip(varied, values, strict=True)))
+        for values in itertools.product(*varied.values())
+    }
+    for each in configs.values():
+        check_given(each)
+    configs = _equal_budget(configs)
+    folder = config.out or next_folder(dataclasses.replace(config, model="compare", routing=None))
+    begin_trials(folder, config, {"vary": varied, "seeds": seeds}, "compare")
+    outcomes: dict[tuple[str, ...], list[Outcome]] = {values: [] for values in configs}
+    total = len(configs) * seeds
+    for number, (seed, values) in enumerate(itertools.product(range(seeds), configs), 1):
+        name = "_".join(f"{word}-{value}" for word, value in zip(varied, values, strict=True))
+        place = folder / re.sub(r"[^\w.=+-]", "", name) / f"seed-{config.seed + seed}"
+        print(f"\n{number} of {total}: {place}", flush=True)
+        try:
+            trial = dataclasses.replace(configs[values], seed=config.seed + seed)
+            outcomes[values].append(run_trial(trial, place, apart=True))
+        except InputError:
+            forget_trials(folder, "compare")
+            raise
+        print(f"{number} of {total}: {outcomes[values][-1].score:.2%}", flush=True)
+    found = Comparison(tuple(varied), tuple(_variant(values, some) for values, some in outcomes.items()))
+    summary = {"names": found.names, "variants": [dataclasses.asdict(variant) for variant in found.variants]}
+    write_whole(folder / "results.json", json.dumps(summary, indent=2))
+    return found, folder
+
+
+def _equal_budget(configs: dict[tuple[str, ...], TrainConfig]) -> dict[tuple[str, ...], TrainConfig]:
+    """Where models differ, all of them get the epochs of the first, unless the user says how many."""
+    first = next(iter(configs.values()))
+    if first.epochs is not None or len({config.model for config in configs.values()}) == 1:
+        return configs
+    data = read_data(first)
+    fair = {}
+    for values, config in configs.items():
+        parts = limit(make_parts(data, validation=config.validation, test=config.test, seed=config.seed), config)
+        texts = isinstance(parts.train, TextSet)
+        several = parts.train.labels_per_image > 1 or (texts and parts.train.many)
+        asked = dataclasses.replace(config, model=first.model)
+        epochs = filled(complete(asked, len(parts.train), several=several, texts=texts).epochs)
+        fair[values] = dataclasses.replace(config, epochs=epochs)
+    return fair
+
+
+def _variant(values: tuple[str, ...], outcomes: list[Outcome]) -> Variant:
+    memory = [outcome.memory for outcome in outcomes if outcome.memory is not None]
+    return Variant(
+        values,
+        tuple(outcome.score for outcome in outcomes),
+        statistics.mean(outcome.parameters for outcome in outcomes),
+        statistics.mean(outcome.seconds for outcome in outcomes),
+        statistics.mean(memory) if memory else None,
+        tuple(outcome.novel for outcome in outcomes if outcome.novel is not None),
+    )

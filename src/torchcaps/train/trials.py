@@ -1,0 +1,141 @@
+"""Runs that belong together: folds, variants, viewpoints. Each has a folder; those that are done are not done again."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import multiprocessing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchcaps.config import TrainConfig
+from torchcaps.data import DATASETS
+from torchcaps.errors import InputError, complaint
+from torchcaps.evaluate import Evaluation, evaluate
+from torchcaps.fields import read_fields
+from torchcaps.memory import highest_memory
+from torchcaps.runs import Run, write_whole
+from torchcaps.train.engine import resume, train
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a finished run did on the test part.
+
+    score: accuracy, or the mean F1 where examples have any number of labels; novel: the same for viewpoints that
+    training did not show; validation: the accuracy of the weights that were kept. memory: the most bytes
+    that training held, where it had a process of its own.
+    """
+
+    score: float
+    count: int
+    parameters: int
+    epochs: int
+    seconds: float
+    novel: float | None = None
+    validation: float | None = None
+    memory: int | None = None
+
+
+def begin_trials(folder: Path, config: TrainConfig, asked: dict[str, Any], what: str) -> None:
+    """Write down what was asked for, or refuse to go on if it was something else."""
+    if (folder / "config.json").exists():
+        raise complaint(str(folder), f"a folder of {what}", "one that holds a single run", "Choose another --out.")
+    data = config.data if config.data in DATASETS else str(Path(config.data).expanduser().resolve())
+    options = dataclasses.asdict(config) | {"data": data, "out": None, "data_dir": None, "device": None} | asked
+    now = json.loads(json.dumps(options, default=str))
+    path = folder / f"{what}.json"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(now, indent=2))
+        return
+    try:
+        before = json.loads(path.read_text())
+        changed = [name for name, value in now.items() if before[name] != value]
+    except (ValueError, KeyError, TypeError):
+        raise complaint(str(path), f"the options of these {what}", "something else", "Choose another --out.") from None
+    if changed:
+        got = f"another --{changed[0].replace('_', '-')}"
+        raise complaint(str(folder), f"the options that the {what} began with", got, "Choose another --out.")
+
+
+def forget_trials(folder: Path, what: str) -> None:
+    """After a refusal: leave nothing behind where nothing was trained."""
+    if all(path.name == f"{what}.json" for path in folder.iterdir()):
+        (folder / f"{what}.json").unlink()
+        folder.rmdir()
+
+
+def run_trial(config: TrainConfig, place: Path, *, apart: bool = False) -> Outcome:
+    """The outcome of a run in this folder: read, or trained (further) and tested first.
+
+    apart: train in a process of its own, so that its memory can be told.
+    """
+    path = place / "outcome.json"
+    if path.exists():
+        return read_fields(Outcome, path, "the outcome of a run")
+    config = dataclasses.replace(config, out=place)
+    memory = _train_apart(config) if apart else None
+    run = Run.open(place) if apart else _trained(config)
+    outcome = dataclasses.replace(_tested(run), memory=memory)
+    write_whole(path, json.dumps(dataclasses.asdict(outcome), indent=2))
+    return outcome
+
+
+def _trained(config: TrainConfig) -> Run:
+    assert config.out is not None
+    return resume(config.out) if (config.out / "config.json").exists() else train(config)
+
+
+def _tested(run: Run) -> Outcome:
+    model, parts = run.load_model(), run.load_parts()
+    found = evaluate(model, parts.test)
+    with run.metrics.open() as file:
+        rows = list(csv.DictReader(file))
+    return Outcome(
+        _score(found),
+        found.count,
+        sum(parameter.numel() for parameter in model.parameters()),
+        len(rows),
+        sum(float(row["seconds"]) for row in rows),
+        None if parts.novel is None else _score(evaluate(model, parts.novel)),
+        evaluate(model, parts.validation).accuracy if len(parts.validation) else None,
+    )
+
+
+def _score(found: Evaluation) -> float:
+    return found.scores()["f1_samples"] if found.many else found.accuracy
+
+
+def _train_apart(config: TrainConfig) -> int | None:
+    """Train in another process; the most bytes that it held."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(theirs, config, torch.get_num_threads()))
+    process.start()
+    theirs.close()
+    try:
+        memory, refusal = ours.recv()
+    except EOFError:
+        memory, refusal = None, None
+    process.join()
+    if refusal is not None:
+        raise InputError(refusal)
+    if process.exitcode:
+        got = f"exit code {process.exitcode}"
+        raise complaint(str(config.out), "a run that ends", got, "Call the same command again to go on.")
+    return memory
+
+
+def _work(pipe: Any, config: TrainConfig, threads: int) -> None:
+    torch.set_num_threads(threads)
+    try:
+        _trained(config)
+    except InputError as error:
+        pipe.send((None, str(error)))
+    else:
+        pipe.send((highest_memory(), None))
