@@ -11,6 +11,7 @@ import torch
 
 from tests.commands import run
 from torchcaps.explain import Explanation, coloured, explain_texts, html_page, ngram_strengths
+from torchcaps.models import create_model
 from torchcaps.predict import predict_texts
 from torchcaps.runs import Run
 from torchcaps.similar import likeness
@@ -139,8 +140,10 @@ def test_likeness_of_a_set_with_itself_is_one_and_with_its_opposite_minus_one():
     assert float(likeness(poses, poses)[0, 1]) == pytest.approx(expected, abs=1e-6)
 
 
-def test_strengths_are_what_couplings_pass_on_in_plain_loops(trained):
-    model = Run.open(trained).load_model()
+def test_strengths_are_what_couplings_pass_on_in_plain_loops():
+    torch.manual_seed(0)
+    sizes = {"filters": 8, "capsules": 4, "window_capsules": 4, "capsule_dim": 8, "dim": 12}
+    model = create_model("text-a", vocabulary=20, classes=2, **sizes).eval()
     tokens = torch.randint(2, 20, (1, 9))
     vectors, ends = model.features(tokens)
     branch = model.branches[0]
@@ -157,6 +160,14 @@ def test_strengths_are_what_couplings_pass_on_in_plain_loops(trained):
                     part = active[t, i] / active.sum() / len(windows) * one[w, t - w, i, j]
                     expected[t] += part * two[w * 4 + j]
     torch.testing.assert_close(ngram_strengths(branch, vectors, ends)[0], expected.detach())
+
+
+def test_ngrams_that_reach_beyond_the_ends_are_shown_by_their_words(trained):
+    (explanation,) = explain_texts(Run.open(trained), ["lovely film"], top=9)[0]
+    texts = {ngram.text for ngram in explanation.ngrams}
+    assert texts <= {"lovely", "film", "lovely film"}
+    assert explanation.ngrams[0].text.startswith("lovely")
+    assert [(start, end) for start, end, _ in explanation.words] == [(0, 6), (7, 11)]
 
 
 def test_pages_and_colours_keep_every_sign_of_a_text():

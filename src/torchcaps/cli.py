@@ -19,6 +19,8 @@ usage: torchcaps COMMAND ...
   predict RUN ...  classify pictures or texts
   explain RUN ...  which words of a text decided
   similar RUN ...  which texts are alike
+  compare DATA     train variants on equal terms: which differences are more than noise?
+  viewpoint DATA   train on some viewpoints, test on new ones, beside another network
   list WHAT        what there is: models, routings, datasets or runs
   bench            time layers and models against their textbook versions
 

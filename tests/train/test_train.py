@@ -204,6 +204,15 @@ def test_patience_stops_early(tmp_path):
     assert len(table_of(run.folder)) == len(seen)  # a run that stopped is finished
 
 
+def test_a_run_stops_when_it_has_reached_its_goal(tmp_path):
+    whole = train(replace(QUICK, out=tmp_path / "whole", epochs=4))
+    seen = [float(row["validation_accuracy"]) for row in table_of(whole.folder)]
+    run = train(replace(QUICK, out=tmp_path / "run", epochs=4, stop_at=seen[0]))
+    assert len(table_of(run.folder)) == 1
+    resume(run.folder)
+    assert len(table_of(run.folder)) == 1
+
+
 def test_a_run_is_never_overwritten(tmp_path):
     run = train(replace(QUICK, out=tmp_path / "run", epochs=1))
     before = run.weights.read_bytes()

@@ -18,7 +18,7 @@ from torchcaps.errors import InputError, check_count, complaint
 from torchcaps.recipes import check_given, complete
 from torchcaps.rundata import limit, read_data
 from torchcaps.runs import next_folder, write_whole
-from torchcaps.train.trials import Outcome, begin_trials, forget_trials, run_trial
+from torchcaps.train.trials import Outcome, begin_trials, forget_trials, refuse_folds, run_trial
 
 FIXED = ("data", "out", "seed", "data_dir", "folds", "fold", "option", "label", "device")
 
@@ -67,6 +67,7 @@ def _read(name: str, hint: Any, text: str) -> Any:
 def compare(config: TrainConfig, vary: Sequence[str], seeds: int) -> tuple[Comparison, Path]:
     """Train every variant with every seed, and say how they did. What is done already is not trained again."""
     check_count("compare", "seeds", seeds)
+    refuse_folds("compare", config)
     varied = parse_vary(vary)
     configs = {
         values: varied_config(config, dict(zip(varied, values, strict=True)))

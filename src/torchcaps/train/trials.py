@@ -37,8 +37,14 @@ class Outcome:
     epochs: int
     seconds: float
     novel: float | None = None
+    novel_count: int = 0
     validation: float | None = None
     memory: int | None = None
+
+
+def refuse_folds(command: str, config: TrainConfig) -> None:
+    if config.folds is not None or config.fold is not None:
+        raise complaint(command, "no --folds: seeds and variants are its runs", "some", "Drop --folds and --fold.")
 
 
 def begin_trials(folder: Path, config: TrainConfig, asked: dict[str, Any], what: str) -> None:
@@ -103,6 +109,7 @@ def _tested(run: Run) -> Outcome:
         len(rows),
         sum(float(row["seconds"]) for row in rows),
         None if parts.novel is None else _score(evaluate(model, parts.novel)),
+        0 if parts.novel is None else len(parts.novel),
         evaluate(model, parts.validation).accuracy if len(parts.validation) else None,
     )
 

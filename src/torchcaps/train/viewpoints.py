@@ -1,0 +1,77 @@
+"""New viewpoints: two networks trained on some viewpoints and tested on others, matched on those they know.
+
+Hinton et al. 2018 compare a capsule network with a convolutional one that was stopped when it did as well on familiar
+viewpoints; the one that errs less on novel ones generalises better. Here both are trained to the end first, and then
+the better one again, until it has reached the validation accuracy of the other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchcaps.config import TrainConfig
+from torchcaps.errors import InputError, complaint
+from torchcaps.evaluate import wilson_interval
+from torchcaps.recipes import check_given
+from torchcaps.runs import next_folder, write_whole
+from torchcaps.train.trials import Outcome, begin_trials, forget_trials, refuse_folds, run_trial
+
+
+@dataclass(frozen=True)
+class ViewpointTest:
+    """For each network, and for the better one also when stopped early (matched), how it did on both viewpoints."""
+
+    outcomes: dict[str, Outcome]
+    matched: tuple[str, str]
+
+    def verdict(self) -> str:
+        """Which of the matched networks errs less on novel viewpoints, in words."""
+        novel = {name: self.outcomes[name].novel or 0.0 for name in self.matched}
+        worse, better = sorted(novel, key=novel.__getitem__)
+        count = self.outcomes[worse].novel_count
+        (_, top), (bottom, _) = (wilson_interval(round(novel[name] * count), count) for name in (worse, better))
+        fewer = (novel[better] - novel[worse]) / (1 - novel[worse]) if novel[worse] < 1 else 0.0
+        words = f"Matched on familiar viewpoints, {better} makes {fewer:.0%} fewer errors on novel ones than {worse}"
+        return f"{words}{'' if bottom > top else ', which is within the noise'}."
+
+
+def compare_viewpoints(config: TrainConfig, beside: str) -> tuple[ViewpointTest, Path]:
+    """Train the config's model and the one beside it, match them, and test both. What is done is not done again."""
+    if config.viewpoint is None:
+        raise complaint("viewpoint", "azimuth or elevation", "none", "Give --viewpoint azimuth.")
+    model = config.model or "efficient"
+    if model == beside:
+        raise complaint("--beside", "another model than --model", beside, "Choose another one.")
+    config = dataclasses.replace(config, model=model)
+    configs = {
+        model: config,
+        beside: dataclasses.replace(config, model=beside, routing=None, iterations=None, option=()),
+    }
+    refuse_folds("viewpoint", config)
+    for each in configs.values():
+        check_given(each)
+    folder = config.out or next_folder(dataclasses.replace(config, model="viewpoint", routing=None))
+    begin_trials(folder, config, {"beside": beside}, "viewpoint")
+    outcomes: dict[str, Outcome] = {}
+
+    def trial(name: str, config: TrainConfig) -> None:
+        print(f"\n{name}: {folder / name}", flush=True)
+        try:
+            outcomes[name] = run_trial(config, folder / name)
+        except InputError:
+            forget_trials(folder, "viewpoint")
+            raise
+
+    for name, each in configs.items():
+        trial(name, each)
+    better, worse = sorted(configs, key=lambda name: outcomes[name].validation or 0.0, reverse=True)
+    stopped = f"{better}-matched"
+    trial(stopped, dataclasses.replace(configs[better], stop_at=outcomes[worse].validation))
+    one, other = (stopped if name == better else name for name in configs)
+    found = ViewpointTest(outcomes, (one, other))
+    summary = {name: dataclasses.asdict(outcome) for name, outcome in outcomes.items()} | {"matched": found.matched}
+    write_whole(folder / "results.json", json.dumps(summary, indent=2))
+    return found, folder
