@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "torchcaps"
 # A module may import from its own rank and the ranks before it.
 RANKS = [
-    ["errors", "bars", "memory"],
+    ["errors", "bars", "memory", "pages"],
     ["device"],
     ["types"],
     ["data", "fields"],
@@ -30,6 +30,7 @@ RANKS = [
     ["analysis"],
     ["plots"],
     ["train", "predict", "explain", "similar", "floor", "listing", "bench"],
+    ["report"],
     ["parsing"],
     ["commands"],
     ["cli", "__main__"],

@@ -21,6 +21,7 @@ usage: torchcaps COMMAND ...
   similar RUN ...  which texts are alike
   compare DATA     train variants on equal terms: which differences are more than noise?
   viewpoint DATA   train on some viewpoints, test on new ones, beside another network
+  report RUN       one page on a run, for the browser
   list WHAT        what there is: models, routings, datasets or runs
   bench            time layers and models against their textbook versions
 

@@ -21,6 +21,7 @@ from torchcaps.evaluate import named_classes
 from torchcaps.layers import DenseCapsules, RoutedLayer
 from torchcaps.models import TextCapsules
 from torchcaps.models.text import Branch
+from torchcaps.pages import heading, page, paragraph, table
 from torchcaps.runs import Run
 from torchcaps.types import Capsules
 
@@ -176,34 +177,22 @@ def coloured(explanation: Explanation) -> str:
 
 def html_page(explanations: Sequence[Sequence[Explanation]]) -> str:
     """A page of its own with all texts, words shaded by their strength."""
-    blocks = []
-    for explanation in (each for several in explanations for each in several):
-        words = "".join(
-            html.escape(piece) if not share else
-            f'<span style="background: rgba(230, 120, 0, {0.85 * share:.2f})">{html.escape(piece)}</span>'
-            for piece, share in _pieces(explanation)
-        )  # fmt: skip
-        rows = "".join(
-            f"<tr><td>{html.escape(ngram.text)}</td><td>{ngram.strength:.1%}</td></tr>" for ngram in explanation.ngrams
-        )
-        label = f"<h2>{html.escape(explanation.label)} <small>{explanation.confidence:.2f}</small></h2>"
-        blocks.append(f"<section>{label}<p>{words}</p><table>{rows}</table></section>")
-    return PAGE.replace("BLOCKS", "\n".join(blocks))
+    intro = (
+        "The deeper a word's ground, the stronger its connection to the class. Below each text, the strongest n-grams "
+        "with their share of all that reached the class."
+    )
+    sections = "".join(html_section(each) for several in explanations for each in several)
+    return page("torchcaps: which words decided", heading("Which words decided", 1) + paragraph(intro) + sections)
 
 
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>torchcaps: which words decided</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>
-body { font: 17px/1.6 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-section { border-top: 1px solid #ccc; padding: .6rem 0 1rem; }
-h1 { font-size: 1.3rem; } h2 { font-size: 1.1rem; margin: .3rem 0; } small { color: #666; font-weight: normal; }
-section p { overflow-wrap: anywhere; white-space: pre-wrap; } span { border-radius: 3px; padding: 1px 0; }
-table { border-collapse: collapse; font-size: .9rem; } td { padding: 1px 14px 1px 0; } td + td { text-align: right; }
-</style></head><body>
-<h1>Which words decided</h1>
-<p>The deeper a word's ground, the stronger its connection to the class. Below each text, the strongest
-n-grams with their share of all that reached the class.</p>
-BLOCKS
-</body></html>
-"""
+def html_section(explanation: Explanation) -> str:
+    """A text for a page: its class, its words shaded by their strength, its strongest n-grams."""
+    words = "".join(_shaded(html.escape(piece), share) for piece, share in _pieces(explanation))
+    label = f"<h2>{html.escape(explanation.label)} <small>{explanation.confidence:.2f}</small></h2>"
+    ngrams = table([(ngram.text, f"{ngram.strength:.1%}") for ngram in explanation.ngrams])
+    return f"<section>{label}<p class='words'>{words}</p>{ngrams}</section>"
+
+
+def _shaded(piece: str, share: float) -> str:
+    colour = f"rgb(255, {230 - 110 * share:.0f}, {190 - 190 * share:.0f})"
+    return f'<span style="background: {colour}">{piece}</span>' if share else piece

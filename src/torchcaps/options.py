@@ -134,3 +134,20 @@ class Viewpoint(TrainConfig):
     """The other model."""
     json: bool = False
     """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write one page on a run: data, training, test, right and wrong cases, what its capsules do, and how it was made.
+
+    The page is one file that needs no network, for screens, phones and paper.
+    """
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder."""
+    out: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """The file to write; left out, report.html in the run folder."""
+    count: int = 500
+    """How many test examples the slower sections look at."""
+    data_dir: Folder = None
+    """Where data sets by name are kept."""

@@ -22,7 +22,8 @@ _COMMON = {
 _SABOUR = {**_COMMON, "images": 0, "batch_size": 128, "lr": 1e-3, "schedule": "exponential", "weight_decay": 0.0}
 _MATRIX = {**_COMMON, "images": 30_000, "batch_size": 32, "lr": 5e-3, "weight_decay": 1e-4, "reconstruction": 0.0}
 # Beside the calibrated start of `models/calibrate.py`: what makes EM routing learn in minutes rather than days.
-_EM_OPTIONS = ("standardise=true", "batch_norm=true", "sharpness=0.0625", "variance_floor=0.1")
+_EM_OPTIONS = ("sharpness=0.0625", "variance_floor=0.1")
+_EM_MATRIX = ("standardise=true", "batch_norm=true", *_EM_OPTIONS)
 RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     "efficient": {
         "default": _COMMON,
@@ -96,9 +97,10 @@ def complete(config: TrainConfig, examples: int, *, several: bool = False, texts
         recipe["augment"] = "none"
     if config.model in PLAIN:
         recipe["reconstruction"] = 0.0
-    if filled(config.model).startswith("matrix") and config.routing in (None, "em") and config.preset != "paper":
-        recipe["option"] = _EM_OPTIONS
-        if not several:
+    matrix = filled(config.model).startswith("matrix")
+    if (config.routing or ("em" if matrix else None)) == "em" and config.preset != "paper" and not texts:
+        recipe["option"] = _EM_MATRIX if matrix else _EM_OPTIONS
+        if matrix and not several:
             recipe["loss"] = "cross-entropy"
     own = {text.partition("=")[0] for text in config.option}
     if config.routing in ("attention", "uniform"):  # one pass: there is no last iteration

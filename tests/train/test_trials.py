@@ -181,7 +181,7 @@ def test_the_verdict_on_viewpoints_counts_errors_and_knows_its_noise():
         (["compare", "digits", "--vary", "lr=1,2", "--seeds", "0"], "seeds to be a whole number from 1 on"),
         (["compare", "digits", "--vary", "lr=1,2", "--folds", "3"], "compare: expected no --folds"),
         (["compare", "digits", "--vary", "capsules=-1,8", "--epochs", "1", "--seeds", "1"], "capsules"),
-        (["viewpoint", "digits"], "--viewpoint: expected images that know their viewpoints, got digits"),
+        (["viewpoint", "digits"], "expected the azimuth of each image, got a set without views"),
         (["viewpoint", "toys", "--beside", "efficient"], "--beside: expected another model than --model"),
     ],
 )

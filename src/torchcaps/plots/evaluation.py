@@ -55,7 +55,7 @@ def examples_figure(model: ImageModel, data: Examples, result: Evaluation, colum
     Below each image stands its reconstruction, drawn from the predicted capsule; where an image shows two things, each
     is drawn in a colour of its own. Labels read truth -> answer (activation).
     """
-    rows = torch.cat([_spread(result, columns), _worst_mistakes(result, 2 * columns)])
+    rows = torch.cat([_spread(result, columns), worst_mistakes(result, 2 * columns)])
     batch = data.batch(rows)
     drawn = None
     if model.decoder is not None:
@@ -109,7 +109,7 @@ def _spread(result: Evaluation, count: int) -> Tensor:
     return right[(turns * len(result.classes) + labels).argsort()[:count]]
 
 
-def _worst_mistakes(result: Evaluation, count: int) -> Tensor:
+def worst_mistakes(result: Evaluation, count: int) -> Tensor:
     wrong = (~result.right).nonzero().squeeze(-1)
     active = result.activations[wrong].max(-1).values
     return wrong[active.argsort(descending=True)[:count]]

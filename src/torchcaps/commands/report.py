@@ -1,0 +1,22 @@
+"""The command that writes a page on a run. Heavy modules are imported inside."""
+
+from __future__ import annotations
+
+from torchcaps.parsing import parse
+
+
+def report_command(words: list[str]) -> None:
+    from torchcaps.options import Report
+
+    examples = """\
+  torchcaps report runs/mine
+  torchcaps report runs/mine --out mine.html --count 200"""
+    options = parse(Report, words, "report", examples)
+    from torchcaps.errors import check_count
+    from torchcaps.report import write_report
+    from torchcaps.runs import Run
+
+    check_count("report", "count", options.count)
+    run = Run.open(options.run)
+    path = write_report(run, options.out or run.folder / "report.html", data_dir=options.data_dir, count=options.count)
+    print(f"page: {path}")

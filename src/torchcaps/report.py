@@ -1,0 +1,185 @@
+"""One page on a run: what was learned from what, how well, where it fails, and what its capsules do."""
+
+from __future__ import annotations
+
+import csv
+import html
+import shlex
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchcaps import pages
+from torchcaps.bars import bar
+from torchcaps.config import TrainConfig
+from torchcaps.data import Splits, TextSet
+from torchcaps.evaluate import Evaluation, evaluate
+from torchcaps.plots.evaluation import confusion_figure, examples_figure, worst_mistakes
+from torchcaps.plots.training import training_figure
+from torchcaps.runs import Run
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What the sections of a report look at."""
+
+    run: Run
+    model: Any
+    parts: Splits
+    result: Evaluation
+    count: int
+
+
+def write_report(run: Run, path: Path, *, data_dir: Path | None = None, count: int = 500) -> Path:
+    """Write the page of a run. count: how many examples the slower sections look at."""
+    from torchcaps.runs import parts_for
+
+    parts = parts_for(run, None, data_dir)
+    model = run.load_model()
+    subject = Subject(run, model, parts, evaluate(model, parts.test), count)
+    sections = [section(subject) for section in bar(SECTIONS, "report", len(SECTIONS))]
+    body = "\n".join(section for section in sections if section)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(pages.page(f"torchcaps: {run.folder.name}", body), encoding="utf-8")
+    return path
+
+
+def _summary(subject: Subject) -> str:
+    run, result = subject.run, subject.result
+    low, high = result.error_interval
+    numbers = sum(parameter.numel() for parameter in subject.model.parameters())
+    rows = _metrics(run)
+    tiles = {
+        f"{result.accuracy:.2%}": f"of {result.count:,} test examples right",
+        f"{1 - result.accuracy:.2%}": f"error, 95 % interval {low:.2%} to {high:.2%}",
+        f"{numbers:,}": "parameters",
+        f"{len(rows)} epochs": f"{sum(float(row['seconds']) for row in rows) / 60:,.1f} minutes of training",
+    }
+    boxes = "".join(f"<div><b>{html.escape(big)}</b><span>{small}</span></div>" for big, small in tiles.items())
+    routing = f", routing {run.config.routing}" if run.config.routing else ""
+    what = pages.paragraph(f"The network {run.config.model}{routing}, trained on {_data(run)}.", "soft")
+    return f"{pages.heading(run.folder.name, 1)}{what}<div class='tiles'>{boxes}</div>"
+
+
+def _data(run: Run) -> str:
+    return Path(run.config.data).name
+
+
+def _metrics(run: Run) -> list[dict[str, str]]:
+    with run.metrics.open() as file:
+        return list(csv.DictReader(file))
+
+
+def _data_section(subject: Subject) -> str:
+    parts = {name: part for name, part in subject.parts._asdict().items() if part is not None and len(part)}
+    sizes = ", ".join(f"{len(part):,} for {name}" for name, part in parts.items())
+    shape = subject.run.facts.image_shape
+    what = "texts" if shape is None else f"images of {' x '.join(map(str, shape))}"
+    words = pages.paragraph(f"{what.capitalize()} in {len(subject.run.facts.classes)} classes: {sizes}.")
+    counted = {name: part.counts() for name, part in parts.items() if hasattr(part, "counts")}
+    if not counted or len(subject.run.facts.classes) > 60:
+        return pages.heading("Data") + words
+    rows = [
+        [label, *(f"{counts.get(label, 0):,}" for counts in counted.values())] for label in subject.run.facts.classes
+    ]
+    return pages.heading("Data") + words + pages.table(rows, ["class", *counted])
+
+
+def _training(subject: Subject) -> str:
+    rows = _metrics(subject.run)
+    figure = training_figure(rows)
+    return pages.heading("Training") + pages.picture(figure, f"loss and accuracy over {len(rows)} epochs")
+
+
+def _test(subject: Subject) -> str:
+    result = subject.result
+    rows = [
+        (name, f"{count:,}", _share(recall), _share(precision)) for name, count, recall, precision in result.per_class()
+    ]
+    parts = [pages.heading("Test"), pages.table(rows, ["class", "examples", "recall", "precision"])]
+    if result.many:
+        found = result.scores()
+        parts.append(pages.table([(name.replace("_", " "), f"{value:.2%}") for name, value in found.items()]))
+    if result.labels.shape[-1] == 1:
+        parts.append(pages.picture(confusion_figure(result), "which classes are taken for which"))
+    return "".join(parts)
+
+
+def _share(value: float) -> str:
+    return "-" if value != value else f"{value:.2%}"
+
+
+def _cases(subject: Subject) -> str:
+    title = pages.heading("Right and wrong")
+    if not isinstance(subject.parts.test, TextSet):
+        figure = examples_figure(subject.model, subject.parts.test, subject.result)
+        return title + pages.picture(figure, "images answered rightly and wrongly")
+    rows = []
+    for row in worst_mistakes(subject.result, 10).tolist():
+        truth = _names(subject, subject.result.shown[row])
+        answer = _names(subject, subject.result.said[row])
+        rows.append((truth, answer, f"{float(subject.result.activations[row].max()):.2f}", _short(subject, row)))
+    if not rows:
+        return title + pages.paragraph("No text was answered wrongly.")
+    return title + pages.table(rows, ["truth", "answer", "activation", "text"])
+
+
+def _names(subject: Subject, true: torch.Tensor) -> str:
+    return ", ".join(name for name, there in zip(subject.result.classes, true.tolist(), strict=True) if there) or "-"
+
+
+def _short(subject: Subject, row: int) -> str:
+    text = subject.parts.test.texts[row]
+    return text if len(text) <= 300 else f"{text[:300]} …"
+
+
+def _words(subject: Subject) -> str:
+    """Of texts: which words decided, for some that were answered rightly."""
+    from torchcaps.explain import explain_texts, html_section
+    from torchcaps.models import TextCapsules
+
+    if not isinstance(subject.model, TextCapsules):
+        return ""
+    right = subject.result.right.nonzero().squeeze(-1)[:6].tolist()
+    texts = [subject.parts.test.texts[row][:600] for row in right]
+    sections = "".join(html_section(one) for several in explain_texts(subject.run, texts, top=3) for one in several)
+    words = "The deeper a word's ground, the stronger its connection to the class."
+    return pages.heading("Which words decided") + pages.paragraph(words) + sections
+
+
+def _commands(subject: Subject) -> str:
+    run = subject.run
+    lines = [_train_command(run.config), f"torchcaps evaluate {run.folder}", f"torchcaps report {run.folder}"]
+    made = [name for name in ("attack", "jumble", "strange") if (run.folder / name / "results.json").exists()]
+    lines += [f"torchcaps {name} {run.folder}" for name in made]
+    return pages.heading("How this was made") + pages.commands(lines)
+
+
+def _train_command(config: TrainConfig) -> str:
+    """The training as a command, with all that differs from what a config is by itself."""
+    words = ["torchcaps", "train", config.data]
+    usual = asdict(TrainConfig())
+    for name, value in asdict(config).items():
+        if name == "data" or value == usual[name]:
+            continue
+        flag = "--" + name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(flag if value else f"--no-{flag[2:]}")
+            continue
+        for one in value if isinstance(value, tuple | list) else (value,):
+            words += [flag, str(one)]
+    return shlex.join(words)
+
+
+SECTIONS: tuple[Callable[[Subject], str], ...] = (
+    _summary,
+    _data_section,
+    _training,
+    _test,
+    _cases,
+    _words,
+    _commands,
+)
