@@ -215,6 +215,7 @@ def test_word_vectors_are_set_and_stay_where_they_are_not_tuned():
         (lambda: text_model(votes="matrix"), "votes to be one of 'shared', 'full'"),
         (lambda: text_model(dropout=1.0), "dropout between 0 and 0.95"),
         (lambda: text_model()(torch.zeros(2, 9)), r"expected words \[b t\] by number, got \(2, 9\) of torch.float32"),
+        (lambda: text_model(routing="em", amendment=True), "got amendment"),
         (lambda: create_model("bilstm", classes=2, vocabulary=9, routing="em"), "expected options among hidden"),
     ],
 )

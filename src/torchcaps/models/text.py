@@ -173,7 +173,8 @@ class TextCapsules(TextModel):
     how many n-grams they see (D, K2); window=0 leaves that layer out. padding: n-grams may reach beyond the first and
     the last word, so that these are seen at every place of an n-gram. noise: one more class that collects what
     belongs to none, and is not shown. leaky: a child may belong to nobody. amendment: children count as much as they
-    are active. sampling: the share of parents that compete while learning. votes: "shared" or "full" matrices.
+    are active (in dynamic and uniform routing, unless told otherwise). sampling: the share of parents that compete
+    while learning. votes: "shared" or "full" matrices.
     """
 
     def __init__(
@@ -194,7 +195,7 @@ class TextCapsules(TextModel):
         vote_bias: bool = True,
         noise: bool = True,
         leaky: bool = True,
-        amendment: bool = True,
+        amendment: bool | None = None,
         sampling: float = 1.0,
         routing: str = "dynamic",
         dim: int = 50,
@@ -217,7 +218,9 @@ class TextCapsules(TextModel):
         check_choice(owner, "votes", votes, ["shared", "full"])
         options = {"vote_bias": vote_bias, "leaky": leaky, "sampling": sampling, "routing": routing, **options}
         if routing in ("dynamic", "uniform"):
-            options |= {"amendment": amendment, "squash": squash}
+            options |= {"amendment": amendment is not False, "squash": squash}
+        elif amendment is not None:
+            options["amendment"] = amendment  # refused by routings that know none
         self.noise = noise
         first = min(ngrams) - 1 if padding else -max(ngrams) + 1  # words that the first n-gram does without
         self.shortest = max(1, 1 - first + stride * max(0, window - 1))
