@@ -1,0 +1,95 @@
+"""The page on a run, in a real browser."""
+
+import csv
+import html
+import re
+
+import pytest
+
+from tests.commands import SMALL, run, save_pictures
+from torchcaps import pages
+from torchcaps.cli import main
+from torchcaps.config import Train, TrainConfig, load_config
+from torchcaps.parsing import parse
+from torchcaps.plots.training import training_figure
+from torchcaps.report import _train_command
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    data = save_pictures(folder / "squares <&>", 30)
+    assert run("train", data, *SMALL, "--epochs", 4, "--out", folder / "run") == 0
+    assert run("report", folder / "run", "--count", 10) == 0
+    return folder / "run"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1200])
+def test_the_page_needs_nothing_and_fits(reported, open_page, scheme, width):
+    address = (reported / "report.html").as_uri()
+    page = open_page(address, viewport={"width": width, "height": 800}, color_scheme=scheme)
+    assert page.complaints == []
+    assert [url for url in page.requests if not url.startswith(("file:", "data:"))] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width  # nothing sticks out
+    assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0 && image.alt)")
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 31)"
+    assert dark == (scheme == "dark")
+    titles = page.locator("h2").all_inner_texts()
+    assert {"Data", "Training", "Test", "Right and wrong", "How this was made"} <= set(titles)
+    assert "left" in page.locator("table").first.inner_text()
+
+
+def test_the_page_tells_what_the_run_knows(reported):
+    text = html.unescape((reported / "report.html").read_text())
+    with (reported / "metrics.csv").open() as file:
+        epochs = len(list(csv.DictReader(file)))
+    assert f"{epochs} epochs" in text
+    assert "squares <&>" in text
+    parameters = int(re.search(r"<b>([\d,]+)</b><span>parameters", text)[1].replace(",", ""))
+    assert parameters > 1000
+
+
+def test_the_command_of_a_page_makes_the_same_config(reported):
+    import shlex
+
+    config = load_config(reported / "config.json")
+    words = shlex.split(_train_command(config))[2:]
+    again = parse(Train, words, "train", "", Train())
+    assert all(getattr(again, name) == value for name, value in vars(config).items())
+    assert _train_command(TrainConfig()) == "torchcaps train mnist-5k"
+
+
+def test_tables_and_paragraphs_escape_what_they_are_given():
+    assert "<script>" not in pages.table([["<script>", 1]], ["<script>"]) + pages.paragraph("<script>")
+    assert "<td class=number>12.5%</td>" in pages.table([["12.5%"]])
+    assert "<td>--flag</td>" in pages.table([["--flag"]])
+
+
+def test_curves_show_what_the_metrics_say():
+    rows = [
+        {
+            "epoch": "1",
+            "train_loss": "2",
+            "validation_loss": "1",
+            "train_accuracy": "0.5",
+            "validation_accuracy": "0.6",
+        },
+        {
+            "epoch": "2",
+            "train_loss": "1",
+            "validation_loss": "0.5",
+            "train_accuracy": "0.7",
+            "validation_accuracy": "0.8",
+        },
+    ]
+    loss, accuracy = training_figure(rows).axes
+    assert [list(line.get_ydata()) for line in loss.get_lines()] == [[2, 1], [1, 0.5]]
+    assert [list(line.get_ydata()) for line in accuracy.get_lines()] == [[0.5, 0.7], [0.6, 0.8]]
+    alone = [{**row, "validation_loss": "nan", "validation_accuracy": "nan"} for row in rows]
+    assert len(training_figure(alone).axes[0].get_lines()) == 1
+
+
+def test_a_folder_without_a_run_gets_one_sentence(tmp_path, capsys):
+    assert main(["report", str(tmp_path)]) == 2
+    assert "expected a run folder, got no config.json in it" in capsys.readouterr().err
