@@ -19,6 +19,7 @@ usage: torchcaps COMMAND ...
   predict RUN ...  classify pictures or texts
   explain RUN ...  which words of a text decided
   similar RUN ...  which texts are alike
+  draw WHAT        pictures that explain: routing at work, votes, weights, viewpoints
   list WHAT        what there is: models, routings, datasets or runs
   bench            time layers and models against their textbook versions
 

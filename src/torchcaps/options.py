@@ -102,3 +102,49 @@ class Bench:
     """Write the figures here too."""
     growth: Annotated[Path | None, arg(metavar="PICTURE", help_behavior_hint="")] = None
     """Instead: draw how the cost grows with batch, children, parents, pose size and iterations."""
+
+
+Picture = Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")]
+
+
+@dataclass(frozen=True)
+class DrawClusters:
+    """Draw a routing at work on points in the plane: the couplings and centres of every iteration, and what it
+    descends."""
+
+    routing: Annotated[str, arg(metavar="NAME")] = "em"
+    """dynamic, kmeans, entropy, gaussian or em; its options behind commas, as in gaussian,covariance=full."""
+    beside: Name = None
+    """A second routing on the same points, from the same start."""
+    points: Literal["blobs", "ellipses", "directions", "overlap"] = "blobs"
+    """Round groups, long ones, rays from the origin, or groups that overlap."""
+    iterations: int = 5
+    """Routing iterations."""
+    parents: Count = None
+    """Clusters; left out, as many as there are groups of points."""
+    seed: int = 0
+    """Of the points and of the start."""
+    gif: bool = False
+    """A moving picture instead: a frame for each iteration."""
+    out: Picture = None
+    """Where to write; left out, clusters.png or clusters.gif here."""
+    json: bool = False
+    """Print every iteration as JSON instead of a table."""
+
+
+@dataclass(frozen=True)
+class DrawMembership:
+    """Draw how much of each point belongs to whom when a routing has ended: fuzzy clusters."""
+
+    routing: Annotated[str, arg(metavar="NAME")] = "gaussian,covariance=spherical"
+    """dynamic, kmeans, entropy, gaussian or em; its options behind commas."""
+    points: Literal["blobs", "ellipses", "directions", "overlap"] = "overlap"
+    """Round groups, long ones, rays from the origin, or groups that overlap."""
+    iterations: int = 8
+    """Routing iterations."""
+    parents: Count = None
+    """Clusters; left out, as many as there are groups of points."""
+    seed: int = 0
+    """Of the points and of the start."""
+    out: Picture = None
+    """Where to write; left out, membership.png here."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -23,6 +25,21 @@ def save_figures(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
         for name, figure in figures.items():
             figure.savefig(folder / name, dpi=130)
     return [folder / name for name in figures]
+
+
+def save_frames(figures: Sequence[Figure], path: Path, seconds: Sequence[float]) -> Path:
+    """Write figures as a moving picture (GIF) that shows each for so many seconds, over and over."""
+    from PIL import Image
+
+    frames = []
+    for figure in figures:
+        canvas: Any = FigureCanvasAgg(figure)
+        canvas.draw()
+        frames.append(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    held = [round(1000 * each) for each in seconds]
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=held, loop=0)
+    return path
 
 
 def show_image(axes: Any, image: Tensor) -> None:
