@@ -38,6 +38,8 @@ def test_help_answers_without_torch():
         ["train", "--help"],
         ["evaluate", "--help"],
         ["predict", "--help"],
+        ["draw", "--help"],
+        ["draw", "clusters", "--help"],
         ["list", "--help"],
         ["bench", "--help"],
     ):

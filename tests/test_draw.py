@@ -5,8 +5,19 @@ import json
 import pytest
 from PIL import Image
 
-from tests.commands import run
+from tests.commands import SMALL, run, save_pictures
 from torchcaps.commands.draw import DRAWINGS
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Runs on squares to the left and to the right, by routing; one without capsules."""
+    folder = tmp_path_factory.mktemp("runs")
+    pictures = save_pictures(folder / "squares", 12)
+    for name in ("attention", "dynamic", "em"):
+        assert run("train", pictures, *SMALL, "--routing", name, "--out", folder / name) == 0
+    assert run("train", pictures, "--model", "cnn-small", "--epochs", 1, "--out", folder / "cnn") == 0
+    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -74,3 +85,92 @@ def test_membership_is_drawn(capsys):
 def test_mistakes_in_clusters(capsys, words, said):
     assert run("draw", "clusters", *words) == 2
     assert capsys.readouterr().err.startswith(said)
+
+
+@pytest.mark.parametrize("routing", ["dynamic", "em"])
+def test_convergence_of_a_run(capsys, runs, routing):
+    assert run("draw", "convergence", "--run", runs / routing, "--out", "near.png") == 0
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert lines[0] == "mean distance of votes (activation)"
+    assert lines[1].split() == ["left", "(", "a)", "right", "(", "a)"]
+    assert [line.split()[0] for line in lines[2:]] == [str(n + 1) for n in range(len(lines) - 2)]
+    assert said.err.endswith("picture: near.png\n")
+
+
+def test_convergence_as_json(capsys, runs):
+    assert run("draw", "convergence", "--run", runs / "em", "--example", 2, "--part", "train", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["classes"] == ["left", "right"]
+    assert len(told["labels"]) == 1
+    assert [len(row) for row in told["mean_distances"]] == [2] * len(told["activations"])
+
+
+def test_agreement_of_a_run(capsys, runs):
+    assert run("draw", "agreement", "--run", runs / "dynamic", "--child", 3) == 0
+    said = capsys.readouterr()
+    first, second = said.out.splitlines()
+    assert {first.split(":")[0], second.split(":")[0]} == {"child 3 and left", "child 3 and right"}
+    assert "coupling 0.500 -> " in first
+    assert said.err.endswith("picture: agreement.png\n")
+    assert run("draw", "agreement", "--run", runs / "dynamic", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert sum(row["coupling_after"] for row in told["parents"]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("routing", ["attention", "dynamic", "em"])
+def test_split_of_a_run(capsys, runs, routing):
+    assert run("draw", "split", "--run", runs / routing, "--parent", 1, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["parent"] == "right"
+    assert set(told["couplings"]) == {"left", "right"}
+    assert sum(told["parts"]) == pytest.approx(1, abs=1e-4)
+    assert len(told["received"]) == 16
+    assert run("draw", "split", "--run", runs / routing, "--child", 2) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("child 2 gives left ")
+    assert " receives most from children " in lines[1]
+
+
+def test_diagrams_are_drawn(capsys):
+    assert run("draw", "weights", "--children", 6, "--parents", 2, "--child-dim", 4, "--parent-dim", 3) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["full", "12", "matrices", "144", "numbers"],
+        ["shared", "2", "matrices", "24", "numbers"],
+    ]
+    assert run("draw", "text-model", "five words are enough here", "--model", "text-a") == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[0].split() == ["word", "vectors", "5", "x", "50"]
+    assert said.err == "picture: text-model.png\n"
+
+
+def test_viewpoints_are_drawn(capsys, monkeypatch):
+    from tests.analysis.test_diagrams import VIEWS
+    from torchcaps.data import DATASETS
+
+    monkeypatch.setitem(DATASETS, "toys", lambda folder: VIEWS)
+    assert run("draw", "viewpoints", "toys", "--kind", "cone") == 0
+    said = capsys.readouterr()
+    assert said.out == "cone 5: 2 familiar and 1 new views\n"
+    assert said.err == "picture: viewpoints.png\n"
+
+
+def test_runs_that_cannot_be_drawn(capsys, runs):
+    for what in ("convergence", "agreement", "split"):
+        assert run("draw", what) == 2
+        expected = f"draw {what}: expected a run of a network of capsules for images, got none. Train one (torchcaps "
+        assert capsys.readouterr().err == f"{expected}train --out runs/mine) and name it with --run.\n"
+        assert run("draw", what, "--run", runs / "cnn") == 2
+        expected = f"draw {what}: expected a network of capsules for images, got SmallCNN. Train one on images, with "
+        assert capsys.readouterr().err == f"{expected}--model efficient, capsnet or matrix-small.\n"
+        assert run("draw", what, "--run", runs / "em", "--example", 99) == 2
+        assert (
+            capsys.readouterr().err
+            == f"draw {what}: expected an example from 0 to 4, got 99. Choose another --example.\n"
+        )
+    assert run("draw", "agreement", "--run", runs / "em") == 2
+    assert capsys.readouterr().err.startswith("agreement: expected a routing by inner product (attention, dynamic, ")
+    assert run("draw", "text-model", "--run", runs / "em") == 2
+    assert capsys.readouterr().err == "draw text-model: expected a run on texts, got one on images. Train on texts.\n"
+    assert run("draw", "weights", "--children", 0) == 2
+    assert capsys.readouterr().err.startswith("draw weights: expected children to be a whole number from 1 on, got 0.")

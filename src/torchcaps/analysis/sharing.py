@@ -66,12 +66,15 @@ def sharing(voted: Voted, child: int | None = None, parent: int | None = None) -
 def agreement(
     voted: Voted, parents: tuple[int, int] | None = None, child: int | None = None, count: int = 12
 ) -> Agreement:
-    """Two parents and the votes of the `count` strongest children for them.
+    """Two parents and the votes of the `count` strongest children for them, where routing goes by inner products.
 
     Left out, the parents are the two most active ones, and the child is one that belongs to the first and whose votes
     agree far more with the first than with the second: the largest coupling times difference of cosines.
     """
     classes = len(voted.poses)
+    if voted.averages:
+        expected = "a routing by inner product (attention, dynamic, entropy)"
+        raise complaint("agreement", expected, "one by distance", "Try torchcaps draw convergence.")
     if parents is None:
         if classes < 2:
             raise complaint("agreement", "at least two parents", classes, "Use a network of more classes.")
@@ -103,8 +106,10 @@ def agreement(
 def _plane(votes: Tensor, pose: Tensor) -> Tensor:
     """Two directions at right angles, [2 d]: that of the pose, and the main one of the rest of the votes."""
     along = unit(pose)
-    rest = votes - (votes @ along).unsqueeze(1) * along
-    across = torch.linalg.svd(rest.double(), full_matrices=False).Vh[0].to(pose.dtype)
+    beside = torch.eye(len(pose), dtype=torch.float64) - torch.outer(along, along).double()
+    # A trace of every other direction, for votes that all lie along the pose.
+    rest = torch.cat([votes.double() @ beside, 1e-9 * beside])
+    across = torch.linalg.svd(rest, full_matrices=False).Vh[0].to(pose.dtype)
     return torch.stack([along, across])
 
 

@@ -96,7 +96,7 @@ def views_figure(grid: ViewGrid) -> Figure:
                 each.add_patch(Rectangle((0, 0), 1, 1, **frame))
     for column, angle in enumerate(grid.azimuths):
         axes[0, column].set_title(f"{angle:g}°", fontsize=9, pad=3)
-    title = f"{plain(grid.name)}: elevations down, azimuths across; framed: seen in training, the others are new"
+    title = f"{plain(grid.name)}: elevations down, azimuths across; framed: as in training, the others are new"
     figure.suptitle(title, fontsize=10, color=GREY, y=0.99, parse_math=False)
     return figure
 

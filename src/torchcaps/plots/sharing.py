@@ -37,7 +37,7 @@ def sharing_figure(shown: Sharing, image: Float[Tensor, "c h w"], classes: Seque
     names = [f"child {child}   {float(shown.parts[child]):+.1%}" for child in strongest.tolist()]
     values = shown.parts[strongest]
     if len(rest):
-        names.append(f"{len(rest):,} others   {float(shown.parts[rest].sum()):+.1%}")
+        names.append(f"{len(rest):,} more   {float(shown.parts[rest].sum()):+.1%}")
         values = torch.cat([values, shown.parts[rest].sum(0, keepdim=True)])
     name = plain(classes[shown.parent])
     colours = [_tint(shown.parent)] * len(strongest) + ["#bbbbbb"] * bool(len(rest))
