@@ -35,6 +35,10 @@ def test_still_has_a_row_for_each_routing_and_a_column_for_each_iteration():
     assert figure.axes[7].texts[0].get_text() == "no objective known"
 
 
+def test_still_without_an_objective_has_no_column_for_it():
+    assert [axes.get_title() for axes in clusters_figure([trace("em")]).axes] == [f"iteration {n}" for n in (1, 2, 3)]
+
+
 def test_still_of_many_iterations_shows_the_first_and_the_last():
     titles = [axes.get_title() for axes in clusters_figure([trace(iterations=12)], columns=4).axes]
     assert titles == ["iteration 1", "iteration 5", "iteration 8", "iteration 12", "objective"]
@@ -71,6 +75,8 @@ def test_directions_are_arrows_as_long_as_their_parents_are_active():
     step = shown.steps[1]
     reach = shown.points.norm(dim=1).max()
     assert torch.allclose(tips[1::2].norm(dim=1), reach * step.activations)
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()  # arrows that end outside would not be drawn
+    assert all(left < x < right and bottom < y < top for x, y in tips.tolist())
     assert torch.allclose(tips[1::2] / tips[1::2].norm(dim=1, keepdim=True), step.centres / step.activations[:, None])
 
 

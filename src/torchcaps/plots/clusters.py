@@ -14,6 +14,7 @@ from matplotlib.patches import Ellipse
 from torch import Tensor
 
 from torchcaps.analysis.clusters import ClusterTrace
+from torchcaps.functional import unit
 from torchcaps.plots.style import GREY, PALETTE, save_frames
 
 NOBODY = "#dddddd"  # the share of a point that belongs to no parent
@@ -42,17 +43,20 @@ def clusters_figure(traces: Sequence[ClusterTrace], columns: int = 5) -> Figure:
     """
     shown = [_evenly(len(trace.steps), columns) for trace in traces]
     wide = max(map(len, shown))
+    known = any(step.objective is not None for trace in traces for step in trace.steps)
     high = 2.45 if wide > 2 else 3.2
-    figure = Figure(figsize=(high * (wide + 1.1), (high + 0.35) * len(traces) + 0.1), layout="constrained")
-    grid = figure.subplots(len(traces), wide + 1, squeeze=False, width_ratios=[1] * wide + [1.05])
+    figure = Figure(figsize=(high * (wide + 1.1 * known), (high + 0.3) * len(traces) + 0.35), layout="constrained")
+    grid = figure.subplots(len(traces), wide + known, squeeze=False)
     for row, trace, numbers in zip(grid, traces, shown, strict=True):
-        for axes in row[len(numbers) : -1]:
+        for axes in row[len(numbers) : wide]:
             axes.set_axis_off()
         for axes, number in zip(row, numbers, strict=False):
             draw_step(axes, trace, number)
             axes.set_title(f"iteration {number + 1}", fontsize=9, color=GREY)
         row[0].set_ylabel(title_of(trace), fontsize=10)
-        _draw_objective(row[-1], trace, len(trace.steps))
+        if known:
+            _draw_objective(row[-1], trace, len(trace.steps))
+    figure.suptitle("each point has the colours of its parents, mixed by its couplings", fontsize=9, color=GREY)
     return figure
 
 
@@ -97,22 +101,20 @@ def draw_step(axes: Any, trace: ClusterTrace, number: int, size: float = 14) -> 
     step = trace.steps[number]
     colours = blended(step.couplings)
     axes.scatter(*trace.points.T, s=size, color=colours.numpy(), linewidths=0.3, edgecolors="white", zorder=2)
-    reach = float(trace.points.norm(dim=1).max())
     for parent in range(step.couplings.shape[1]):
         colour = colour_of(parent)
         way = torch.stack([earlier.centres[parent] for earlier in trace.steps[: number + 1]])
         if trace.directional:
-            for index, centre in enumerate(way):
-                active = float(trace.steps[index].activations[parent])
-                tip = reach * active * centre / centre.norm().clamp(min=torch.finfo(centre.dtype).tiny)
-                _arrow(axes, tip, colour, faint=index < number)
+            for index in range(number + 1):
+                _arrow(axes, _tips(trace, index)[parent], colour, faint=index < number)
         else:
             axes.plot(*way.T, color="black", linewidth=2.4, zorder=3)
             axes.plot(*way.T, color=colour, linewidth=1.2, marker=".", markersize=3, zorder=4)
             axes.plot(*way[-1], "X", color=colour, markersize=9, markeredgecolor="black", zorder=5)
         if step.covariances is not None:
             _ellipses(axes, step.centres[parent], step.covariances[parent], colour)
-    low, high = trace.points.min(0).values, trace.points.max(0).values
+    room = torch.cat([trace.points, *(_tips(trace, index) for index in range(len(trace.steps)) if trace.directional)])
+    low, high = room.min(0).values, room.max(0).values
     (x, y), half = ((low + high) / 2).tolist(), 0.56 * float((high - low).max()) or 1.0
     axes.set(xlim=(x - half, x + half), ylim=(y - half, y + half), aspect="equal")
     axes.set_xticks([])
@@ -150,6 +152,12 @@ def _draw_objective(axes: Any, trace: ClusterTrace, count: int) -> None:
     axes.set_xticks(range(1, len(values) + 1, -(-len(values) // 8)))
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+
+
+def _tips(trace: ClusterTrace, number: int) -> Tensor:
+    """The ends of the arrows [j 2]: directions of parents, as long as these are active beside the farthest point."""
+    step = trace.steps[number]
+    return float(trace.points.norm(dim=1).max()) * step.activations.unsqueeze(1) * unit(step.centres)
 
 
 def _arrow(axes: Any, tip: Tensor, colour: str, *, faint: bool) -> None:
