@@ -33,7 +33,7 @@ def trained(tmp_path_factory, pictures):
 
 
 def test_help_answers_without_torch():
-    for words in ([], *([name, "--help"] for name in COMMANDS)):
+    for words in ([], ["draw", "clusters", "--help"], *([name, "--help"] for name in COMMANDS)):
         code = f"""
 import sys
 from torchcaps.cli import main

@@ -22,6 +22,7 @@ usage: torchcaps COMMAND ...
   compare DATA     train variants on equal terms: which differences are more than noise?
   viewpoint DATA   train on some viewpoints, test on new ones, beside another network
   report RUN       one page on a run, for the browser
+  draw WHAT        pictures that explain: routing at work, votes, weights, viewpoints
   list WHAT        what there is: models, routings, datasets or runs
   bench            time layers and models against their textbook versions
 

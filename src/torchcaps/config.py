@@ -122,7 +122,7 @@ class TrainConfig:
 
     def model_options(self, *, given: bool = False) -> dict[str, Any]:
         """What `create_model` gets beside the sizes; or of these only what was given with --option."""
-        options: dict[str, Any] = dict(_parse_option(text) for text in self.option)
+        options: dict[str, Any] = dict(parse_option(text) for text in self.option)
         if given:
             return options
         if self.routing is not None:
@@ -152,7 +152,8 @@ def filled(value: Value | None) -> Value:
     return value
 
 
-def _parse_option(text: str) -> tuple[str, Any]:
+def parse_option(text: str) -> tuple[str, Any]:
+    """NAME=VALUE as a name and a value: a number, true or false, a list, or else a word."""
     name, equals, value = text.partition("=")
     if not (equals and name):
         raise complaint("--option", "NAME=VALUE", repr(text), "Write it like --option leaky=true.")

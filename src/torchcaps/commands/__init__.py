@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from torchcaps.commands.answers import explain_command, predict_command, similar_command
 from torchcaps.commands.compare import compare_command, viewpoint_command
+from torchcaps.commands.draw import draw_command
 from torchcaps.commands.evaluate import evaluate_command
 from torchcaps.commands.report import report_command
 from torchcaps.commands.small import bench_command, list_command
@@ -18,6 +19,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "compare": compare_command,
     "viewpoint": viewpoint_command,
     "report": report_command,
+    "draw": draw_command,
     "list": list_command,
     "bench": bench_command,
 }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -25,12 +27,27 @@ def save_figures(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
     return [folder / name for name in figures]
 
 
+def save_frames(figures: Sequence[Figure], path: Path, seconds: Sequence[float]) -> Path:
+    """Write figures as a moving picture (GIF) that shows each for so many seconds, over and over."""
+    from PIL import Image
+
+    frames = []
+    for figure in figures:
+        canvas: Any = FigureCanvasAgg(figure)
+        canvas.draw()
+        frames.append(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    held = [round(1000 * each) for each in seconds]
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=held, loop=0)
+    return path
+
+
 def show_image(axes: Any, image: Tensor) -> None:
     """An image [c h w] from 0 to 1: colour if it has three channels, else the first one in grey."""
     if image.shape[0] == 3:
-        axes.imshow(image.movedim(0, -1).clamp(0, 1))
+        axes.imshow(image.movedim(0, -1).clamp(0, 1).numpy())
     else:
-        axes.imshow(image[0], cmap="gray", vmin=0, vmax=1)
+        axes.imshow(image[0].numpy(), cmap="gray", vmin=0, vmax=1)
     axes.set_axis_off()
 
 

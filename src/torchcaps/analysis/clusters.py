@@ -1,0 +1,146 @@
+"""Routing watched at work: points in the plane are the votes, parents are clusters, and every iteration is kept.
+
+Each child votes the same point for every parent, so that routing is plain clustering. From an even start all parents
+would then stay equal for ever; couplings that lean towards a few of the points are the start instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from torchcaps.errors import check_count, complaint, shape_text
+from torchcaps.routing import ROUTINGS, Routing, make_routing, routing_options
+from torchcaps.routing.gaussian import Gaussian, Mixture
+
+ITERATIVE = tuple(name for name in ROUTINGS if "iterations" in routing_options(name))
+
+
+@dataclass(frozen=True)
+class ClusterStep:
+    """One iteration: the couplings [i j], and the centres [j 2] and activations [j] that they make.
+
+    objective: what the loop descends, None where theory has nothing. covariances [j 2 2]: of Gaussian routings.
+    """
+
+    centres: Tensor
+    couplings: Tensor
+    activations: Tensor
+    objective: float | None
+    covariances: Tensor | None
+
+
+@dataclass(frozen=True)
+class ClusterTrace:
+    """A routing on points [i 2], after every iteration.
+
+    directional: parents are sums of votes and compared by inner product, so that a centre is a direction from the
+    origin and not a place.
+    """
+
+    routing: str
+    options: dict[str, Any]
+    points: Tensor
+    steps: tuple[ClusterStep, ...]
+    directional: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same in lists and numbers, for JSON."""
+        steps = [{word: _plain(value) for word, value in vars(step).items()} for step in self.steps]
+        return {**vars(self), "points": self.points.tolist(), "steps": steps}
+
+
+def trace_clusters(
+    points: Float[Tensor, "i 2"],
+    routing: str,
+    parents: int,
+    iterations: int = 5,
+    *,
+    seed: int = 0,
+    start: Float[Tensor, "i j"] | None = None,
+    activations: Float[Tensor, " i"] | None = None,
+    **options: Any,
+) -> ClusterTrace:
+    """Cluster points by a routing that iterates, with its options, and keep every iteration.
+
+    start: the first couplings; left out, `leaning_couplings` with this seed. activations: the weights of the points,
+    for routings that use them; left out, one each.
+    """
+    check_count("trace_clusters", "parents", parents)
+    if routing not in ITERATIVE:
+        got = f"{routing!r}" + (", which uses its couplings once" if routing in ROUTINGS else "")
+        remedy = "Choose one of these as routing."
+        raise complaint("trace_clusters", f"a routing that iterates ({', '.join(ITERATIVE)})", got, remedy)
+    if points.ndim != 2 or points.shape[1] != 2 or len(points) < parents:
+        expected = f"at least {parents} points [i 2], one for each parent"
+        raise complaint("trace_clusters", expected, shape_text(points.shape), "Give more points, or fewer parents.")
+    points = points.detach().double()
+    start = leaning_couplings(points, parents, seed) if start is None else start.double()
+    if start.shape != (len(points), parents):
+        expected = f"start [i j] = ({len(points)}, {parents})"
+        raise complaint("trace_clusters", expected, shape_text(start.shape), "Give a coupling for each pair.")
+    weights = torch.ones(len(points), dtype=torch.float64) if activations is None else activations.double()
+    sizes = {"out_capsules": parents, "out_dim": 2}
+    known = {word: size for word, size in sizes.items() if word in routing_options(routing)}
+    loop = make_routing(routing, **{"iterations": iterations, **known, **options}).double().eval()
+    votes = points.unsqueeze(1).expand(-1, parents, -1)
+    with torch.no_grad():
+        traced = loop.trace(votes, weights, couplings=start)
+        shapes = _covariances(loop, votes, [step.routed.couplings for step in traced], weights)
+    steps = tuple(
+        ClusterStep(*step.routed[:1], step.routed.couplings, step.routed.activations, _number(step.objective), shape)
+        for step, shape in zip(traced, shapes, strict=True)
+    )
+    return ClusterTrace(routing, options, points, steps, not loop.averages)
+
+
+def leaning_couplings(points: Float[Tensor, "i 2"], parents: int, seed: int = 0) -> Float[Tensor, "i j"]:
+    """Couplings that lean towards `parents` of the points: exp(-d^2 / v) over their sum, v the variance of all.
+
+    The first point is drawn at random and each further one with a chance that grows with its squared distance from
+    those before, as k-means++ does (Arthur, Vassilvitskii 2007).
+    """
+    dice = torch.Generator().manual_seed(seed)
+    squared = torch.cdist(points, points).square()
+    chosen = [int(torch.randint(len(points), (1,), generator=dice))]
+    while len(chosen) < parents:
+        apart = squared[:, chosen].amin(1)
+        chosen.append(int(torch.multinomial(apart + torch.finfo(apart.dtype).tiny, 1, generator=dice)))
+    variance = points.var(0, correction=0).sum().clamp(min=torch.finfo(points.dtype).tiny)
+    return torch.softmax(-squared[:, chosen] / variance, 1)
+
+
+def purity(couplings: Float[Tensor, "i j"], groups: Int[Tensor, " i"]) -> float:
+    """The share of points that belong to the largest group of their cluster; a point is where its coupling is largest.
+
+    1 means that no cluster mixes groups; the share of the largest group is what one cluster for all would have.
+    """
+    table = torch.zeros(couplings.shape[1], int(groups.max()) + 1)
+    table.index_put_((couplings.argmax(1), groups), torch.ones(len(groups)), accumulate=True)
+    return float(table.amax(1).sum() / len(groups))
+
+
+def _covariances(loop: Routing, votes: Tensor, couplings: list[Tensor], weights: Tensor) -> list[Tensor | None]:
+    """The covariances that a Gaussian routing fitted in each iteration: its own M-step, once more."""
+    if not isinstance(loop, Gaussian):
+        return [None] * len(couplings)
+    found: list[Tensor | None] = []
+    clusters: Mixture | None = None
+    for step, share in enumerate(couplings):
+        weighed = share * weights.unsqueeze(1) if loop.uses_activations else share
+        clusters = loop.update(votes, weighed, clusters, step)
+        full = clusters.covariances.ndim == 3
+        found.append(clusters.covariances if full else torch.diag_embed(clusters.covariances))
+    return found
+
+
+def _number(value: Tensor | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, Tensor) else value

@@ -1,0 +1,58 @@
+"""Do votes come together? The distances of votes from the mean of each class, iteration by iteration.
+
+Hinton, Sabour, Frosst 2018, "Matrix Capsules with EM Routing", figure 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from torchcaps.analysis.lastlayer import Voted
+from torchcaps.errors import complaint
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """For every iteration n: distances [n i j] of votes from their parent's mean, couplings [n i j], activations [n j].
+
+    A distance counts as much as its coupling, as in the paper.
+    """
+
+    distances: Tensor
+    couplings: Tensor
+    activations: Tensor
+
+    @property
+    def mean_distances(self) -> Float[Tensor, "n j"]:
+        """The mean distance of each parent's votes, weighted by their couplings."""
+        total = (self.couplings * self.distances).sum(1)
+        return total / self.couplings.sum(1).clamp(min=torch.finfo(total.dtype).tiny)
+
+
+def convergence(voted: Voted) -> Convergence:
+    """How far votes are from the mean of each parent.
+
+    Where parents are means, these are their poses; where they are sums, the mean is that of the votes, weighted by
+    their couplings. Couplings must be shares: a learned prior may make them negative.
+    """
+    if any(bool((routed.couplings < 0).any()) for routed in voted.steps):
+        remedy = "Use a run with em, gaussian, kmeans, entropy or dynamic routing."
+        raise complaint(
+            "convergence", "couplings that are shares of a child", "negative ones (a learned prior)", remedy
+        )
+    found = []
+    for routed in voted.steps:
+        means = routed.poses
+        if not voted.averages:
+            mass = routed.couplings.sum(0).clamp(min=torch.finfo(means.dtype).tiny)
+            means = torch.einsum("ij,ijd->jd", routed.couplings, voted.votes) / mass.unsqueeze(1)
+        found.append((voted.votes - means).norm(dim=-1))
+    return Convergence(
+        torch.stack(found),
+        torch.stack([routed.couplings for routed in voted.steps]),
+        torch.stack([routed.activations for routed in voted.steps]),
+    )

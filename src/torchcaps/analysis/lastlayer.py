@@ -1,0 +1,59 @@
+"""What the last layer does with one image: the votes of its children, and the routing after every iteration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from torchcaps.errors import complaint
+from torchcaps.models import CapsuleModel
+from torchcaps.models.base import fit_layer
+from torchcaps.types import Routed
+
+
+@dataclass(frozen=True)
+class Voted:
+    """Votes [i j d] of children with activations [i], and what routing made of them, after every iteration.
+
+    averages: are parents means of votes, or sums?
+    """
+
+    votes: Tensor
+    activations: Tensor
+    steps: tuple[Routed, ...]
+    averages: bool
+    weighs: bool
+
+    @property
+    def poses(self) -> Tensor:
+        """The parents' poses [j d] at the end."""
+        return self.steps[-1].poses
+
+    def shares(self, step: int = -1) -> Float[Tensor, "i j"]:
+        """How much each vote counts in its parent's sum, or in its mean: then the shares of a parent sum to one."""
+        couplings = self.steps[step].couplings
+        weighed = couplings * self.activations.unsqueeze(1) if self.weighs else couplings
+        return weighed / weighed.sum(0).clamp(min=torch.finfo(weighed.dtype).tiny) if self.averages else weighed
+
+
+@torch.no_grad()
+def last_layer(model: nn.Module, image: Float[Tensor, "c h w"], owner: str = "last_layer") -> Voted:
+    """The votes for the classes of one image, and their routing; only networks of capsules have them."""
+    if not isinstance(model, CapsuleModel):
+        remedy = "Train one on images, with --model efficient, capsnet or matrix-small."
+        raise complaint(owner, "a network of capsules for images", type(model).__name__, remedy)
+    was_training = model.training
+    model.eval()
+    capsules = model.children_of(image.unsqueeze(0))
+    *before, layer = model.routed_layers
+    for each in before:
+        capsules = each(fit_layer(each, capsules))
+    capsules = fit_layer(layer, capsules)
+    gathered = layer.gather(capsules)
+    steps = tuple(Routed(*(part[0].cpu() for part in step.routed)) for step in layer.trace(capsules))
+    votes, activations = layer.vote(gathered)[0].cpu(), gathered.activations[0].cpu()
+    model.train(was_training)
+    return Voted(votes, activations, steps, layer.routing.averages, layer.routing.uses_activations)

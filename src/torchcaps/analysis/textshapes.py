@@ -1,0 +1,64 @@
+"""A text on its way through a text model: the shape of every layer, from a real run of the network.
+
+Zhao et al. 2018, "Investigating Capsule Networks with Dynamic Routing for Text Classification", figures 1 and 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from torchcaps.errors import complaint
+from torchcaps.layers import DenseCapsules
+from torchcaps.models import TextCapsules
+from torchcaps.models.text import Branch
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """A layer's name and the shape of what it gives for one text; capsules end in (capsules, pose)."""
+
+    name: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TextShapes:
+    """The words of a text, their vectors, the layers of every branch, and the answer; noise: is there such a class?"""
+
+    words: tuple[str, ...]
+    vectors: LayerShape
+    branches: tuple[tuple[LayerShape, ...], ...]
+    answer: LayerShape
+    noise: bool
+
+
+@torch.no_grad()
+def text_shapes(model: nn.Module, tokens: Int[Tensor, "1 t"], words: tuple[str, ...]) -> TextShapes:
+    """Run a text through a model and keep the shape of every layer."""
+    if not isinstance(model, TextCapsules):
+        remedy = "Choose text-a or text-b."
+        raise complaint("text_shapes", "a network of capsules for texts", type(model).__name__, remedy)
+    was_training = model.training
+    model.eval()
+    vectors, ends = model.features(tokens)
+    branches = tuple(_layers(branch, vectors, ends) for branch in model.branches if isinstance(branch, Branch))
+    answer = LayerShape("class capsules", tuple(model(tokens).poses.shape[1:]))
+    model.train(was_training)
+    return TextShapes(words, LayerShape("word vectors", tuple(vectors.mT.shape[1:])), branches, answer, model.noise)
+
+
+def _layers(branch: Branch, vectors: Tensor, ends: Tensor) -> tuple[LayerShape, ...]:
+    found = [LayerShape(f"{branch.ngram}-grams", tuple(branch.convolution(vectors).mT.shape[1:]))]
+    capsules = branch.children_of(vectors, ends)
+    found.append(LayerShape("primary capsules", tuple(capsules.poses.shape[1:])))
+    *before, last = branch.routed_layers
+    for layer in before:
+        capsules = layer(capsules)
+        found.append(LayerShape("convolutional capsules", tuple(capsules.poses.shape[1:])))
+    capsules = last(capsules.flatten() if isinstance(last, DenseCapsules) else capsules)
+    found.append(LayerShape("class capsules", tuple(capsules.poses.shape[1:])))
+    return tuple(found)

@@ -1,0 +1,56 @@
+"""One thing from all sides: what a new viewpoint is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchcaps.data import Examples, ImageSet, Splits, viewpoint_split
+from torchcaps.errors import check_choice, complaint
+
+
+@dataclass(frozen=True)
+class ViewGrid:
+    """Images [n m c h w] of one thing: n elevations, m azimuths (degrees). seen, familiar [n m].
+
+    seen: is there an image from there? familiar: would a split by viewpoint train on it?
+    """
+
+    name: str
+    elevations: tuple[float, ...]
+    azimuths: tuple[float, ...]
+    images: Tensor
+    seen: Tensor
+    familiar: Tensor
+
+
+def view_grid(data: Examples, kind: str | None = None, instance: int | None = None, by: str = "azimuth") -> ViewGrid:
+    """The views of one instance of a class (the first ones, if left out), and which a split by viewpoint shows.
+
+    Of several images from one place, under other light, the first is taken.
+    """
+    views = data.views if isinstance(data, ImageSet) else {}
+    if not isinstance(data, ImageSet) or not {"instance", "elevation", "azimuth"} <= views.keys():
+        got = f"{', '.join(views)} only" if views else "data without views"
+        raise complaint("view_grid", "the instance, elevation and azimuth of each image", got, "Use data like toys.")
+    kind = data.classes[0] if kind is None else kind
+    check_choice("view_grid", "class", kind, data.classes)
+    mine = data.take(data.labels == data.classes.index(kind))
+    there = mine.views["instance"].unique().tolist()
+    instance = there[0] if instance is None else instance
+    check_choice("view_grid", "instance", instance, there)
+    mine = mine.take(mine.views["instance"] == instance)
+    known = set(viewpoint_split(Splits(mine, mine, mine), by).test.names)
+    rows, row = mine.views["elevation"].unique(return_inverse=True)
+    columns, column = mine.views["azimuth"].unique(return_inverse=True)
+    images = torch.zeros(len(rows), len(columns), *mine.image_shape)
+    seen = torch.zeros(len(rows), len(columns), dtype=torch.bool)
+    familiar = seen.clone()
+    for index in reversed(range(len(mine))):
+        place = (row[index], column[index])
+        images[place] = mine.images[index].float() / 255
+        seen[place] = True
+        familiar[place] = mine.names[index] in known
+    return ViewGrid(f"{kind} {instance}", tuple(rows.tolist()), tuple(columns.tolist()), images, seen, familiar)

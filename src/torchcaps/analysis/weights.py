@@ -1,0 +1,26 @@
+"""How many matrices a layer of capsules needs: one for each pair of child and parent, or one for each parent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchcaps.layers import DenseCapsules
+
+
+@dataclass(frozen=True)
+class WeightCount:
+    """The vote matrices of one kind of layer: how many there are, and how many numbers they hold together."""
+
+    votes: str
+    matrices: int
+    parameters: int
+
+
+def weight_counts(in_capsules: int, out_capsules: int, in_dim: int, out_dim: int) -> tuple[WeightCount, WeightCount]:
+    """Full against shared weights, counted in real layers of these sizes."""
+    found = []
+    for votes in ("full", "shared"):
+        layer = DenseCapsules(in_capsules, out_capsules, in_dim, out_dim, votes=votes)
+        numbers = sum(parameter.numel() for parameter in layer.votes.parameters())
+        found.append(WeightCount(votes, numbers // (in_dim * out_dim), numbers))
+    return found[0], found[1]

@@ -1,0 +1,37 @@
+"""What the commands beside training take."""
+
+from torchcaps.options.basic import Bench, Evaluate, Explain, List, Predict, Similar, TextInputs
+from torchcaps.options.compare import Compare, Report, Viewpoint
+from torchcaps.options.draw import (
+    DrawAgreement,
+    DrawClusters,
+    DrawConvergence,
+    DrawMembership,
+    DrawRun,
+    DrawSplit,
+    DrawTextModel,
+    DrawViewpoints,
+    DrawWeights,
+)
+
+__all__ = [
+    "Bench",
+    "Compare",
+    "DrawAgreement",
+    "DrawClusters",
+    "DrawConvergence",
+    "DrawMembership",
+    "DrawRun",
+    "DrawSplit",
+    "DrawTextModel",
+    "DrawViewpoints",
+    "DrawWeights",
+    "Evaluate",
+    "Explain",
+    "List",
+    "Predict",
+    "Report",
+    "Similar",
+    "TextInputs",
+    "Viewpoint",
+]
