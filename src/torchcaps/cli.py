@@ -17,7 +17,7 @@ usage: torchcaps COMMAND ...
   train DATA       train a network and keep it in a run folder
   evaluate RUN     accuracy on the test part, table of classes, confusion, pictures of mistakes
   predict RUN ...  classify pictures or texts
-  explain RUN ...  which words of a text decided
+  explain RUN ...  which parts of a picture, or words of a text, decided
   similar RUN ...  which texts are alike
   list WHAT        what there is: models, routings, datasets or runs
   bench            time layers and models against their textbook versions

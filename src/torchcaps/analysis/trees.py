@@ -128,14 +128,11 @@ class Moves:
 
 
 @torch.no_grad()
-def trace_image(model: ImageModel, image: Float[Tensor, "c h w"], fields: Int[Tensor, "h w 4"] | None = None) -> Traced:
-    """Route one image, and keep what every layer did in every iteration.
-
-    fields: what the places see, where `receptive_fields` of the model are known already.
-    """
+def trace_image(model: ImageModel, image: Float[Tensor, "c h w"]) -> Traced:
+    """Route one image, and keep what every layer did in every iteration."""
     if not isinstance(model, CapsuleModel):
         raise complaint("trace_image", "a model with routing", type(model).__name__, "Use a capsule network.")
-    boxes = (receptive_fields(model) if fields is None else fields).flatten(0, 1)
+    boxes = receptive_fields(model).flatten(0, 1)
     capsules = model.children_of(image[None])
     levels: list[Level] = []
     for layer in model.routed_layers:
