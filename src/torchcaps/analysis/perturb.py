@@ -109,10 +109,15 @@ def vary(images: Float[Tensor, "b c h w"], generator: Generator) -> tuple[Tensor
 
 
 def within(values: Float[Tensor, "n v d"], factors: Float[Tensor, "n v f"]) -> Float[Tensor, "d f"]:
-    """The correlation of values with factors over variations v of the same things n, whatever the things' own means."""
-    centred = [(part - part.mean(1, keepdim=True)).flatten(0, 1).double() for part in (values, factors)]
-    lengths = [part.square().sum(0).sqrt() for part in centred]
-    return (centred[0].T @ centred[1] / (lengths[0][:, None] * lengths[1])).to(values.dtype)
+    """The correlation of values with factors over variations v of the same things n, whatever the things' own means.
+
+    Not a number for values that never move.
+    """
+    moved, known = ((part - part.mean(1, keepdim=True)).flatten(0, 1).double() for part in (values, factors))
+    length = moved.square().sum(0).sqrt()
+    still = length <= 1e-6 * values.double().flatten(0, 1).square().sum(0).sqrt()  # moved by rounding alone
+    products = (moved.T @ known) / (length[:, None] * known.square().sum(0).sqrt())
+    return products.masked_fill(still[:, None], torch.nan).to(values.dtype)
 
 
 @torch.no_grad()

@@ -115,7 +115,9 @@ def _explained(
     figures: dict[str, Figure] = {}
     if model.decoder is not None:
         drawing = draw_classes(model, image)
-        facts["errors"] = {classes[label]: error for label, error in zip(drawing.labels, drawing.misfits, strict=True)}
+        if things == 1:
+            errors = zip(drawing.labels, drawing.misfits, strict=True)
+            facts["errors"] = {classes[label]: error for label, error in errors}
         figures["reconstruction"] = drawing_figure(drawing, classes, things)
         figures["perturbation"] = sheet_figure(perturb(model, image, labels[0]), classes)
     if isinstance(model, CapsuleModel):

@@ -116,7 +116,7 @@ def sheet_figure(sheet: Sheet, classes: Sequence[str]) -> Figure:
     figure = Figure(figsize=(wide, high))
     bottom, top = 0.05 / high, 1 - 0.6 / high
     axes = figure.add_axes((0.6 / wide, bottom, 1 - 1.6 / wide, top - bottom))
-    axes.imshow(tiles(sheet.drawn).movedim(0, -1).squeeze(-1), cmap="gray", vmin=0, vmax=1, aspect="auto")
+    axes.imshow(tiles(sheet.drawn).movedim(0, -1).squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=1, aspect="auto")
     for spine in axes.spines.values():
         spine.set_visible(False)
     rows = [(height + 1) * (row + 0.5) - 1 for row in range(dims)]
@@ -127,7 +127,7 @@ def sheet_figure(sheet: Sheet, classes: Sequence[str]) -> Figure:
     axes.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False, pad=2)
     axes.set_ylabel("dimension of the pose", fontsize=9)
     bars = figure.add_axes((1 - 0.92 / wide, bottom, 0.85 / wide, top - bottom))
-    bars.barh(rows, sheet.effects, height=0.4 * (height + 1), color=PALETTE[0])
+    bars.barh(rows, sheet.effects.tolist(), height=0.4 * (height + 1), color=PALETTE[0])
     bars.set_ylim(axes.get_ylim())
     bars.set_axis_off()
     bars.set_title("change", fontsize=8, color=GREY, pad=3, loc="left")
@@ -155,7 +155,7 @@ def meanings_figure(meanings: Meanings) -> Figure:
     left, right = halves
     axes = left.add_subplot()
     strength = meanings.strength
-    axes.imshow(strength, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.imshow(strength.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for row in range(dims):
         for column in range(len(meanings.factors)):
             value = float(strength[row, column])
@@ -170,7 +170,7 @@ def meanings_figure(meanings: Meanings) -> Figure:
         axes.set_axis_off()
     shown: Any = None
     for axes, label in zip(panels.flat, classes, strict=False):
-        shown = axes.imshow(meanings.correlations[label], cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto")
+        shown = axes.imshow(meanings.correlations[label].numpy(), cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto")
         axes.set_title(plain(meanings.classes[label])[:12], fontsize=9, pad=3, parse_math=False)
         _factor_ticks(axes, meanings)
     right.colorbar(shown, ax=panels, label="correlation r", shrink=0.6)

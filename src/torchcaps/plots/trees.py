@@ -62,7 +62,8 @@ def tree_figure(tree: Tree, classes: Sequence[str], maps: Mapping[int, Tensor] |
     figure.set_size_inches(3.6 * (left + 0.78), 3.6 * 1.13)
     names = ", ".join(f"{plain(classes[label])} ({tree.activations[label]:.2f})" for label in tree.roots)
     kept = sum(edge.flow for edge in tree.into(tree.layers - 1)) / len(tree.roots)
-    title = f"the strongest parts given to {names}: {kept:.0%} of what reaches it; lines as wide as couplings"
+    them = "it" if len(tree.roots) == 1 else "them"
+    title = f"the strongest parts given to {names}: {kept:.0%} of what reaches {them}; lines as wide as couplings"
     axes.text(0, -0.05, title, fontsize=9, color=GREY, parse_math=False)
     return figure
 
@@ -92,7 +93,7 @@ def moves_figure(moves: Moves, classes: Sequence[str], columns: int = 4) -> Figu
                 axes.bar(label, float(values[0]), color=shade)
             else:
                 width = 2.2 if label == moves.label else 1.2
-                axes.plot(range(1, steps + 1), values, color=shade, lw=width, marker="o", ms=3)
+                axes.plot(range(1, steps + 1), values.tolist(), color=shade, lw=width, marker="o", ms=3)
         axes.set_title(part_name(part), fontsize=8, pad=3)
         axes.set_ylim(bottom=min(0.0, 1.1 * float(moves.couplings.min())))
         axes.tick_params(labelsize=7)
@@ -129,7 +130,7 @@ def part_name(part: Node) -> str:
 def _panel(axes: Any, image: Tensor, left: float, strength: float) -> None:
     shown = image.movedim(0, -1).clamp(0, 1) if len(image) == 3 else image[0]
     extent = (left, left + image.shape[-1] / image.shape[-2], 1.0, 0.0)
-    axes.imshow(shown, cmap="gray", vmin=0, vmax=1, extent=extent, alpha=strength, zorder=1)
+    axes.imshow(shown.numpy(), cmap="gray", vmin=0, vmax=1, extent=extent, alpha=strength, zorder=1)
 
 
 def _frame(axes: Any, box: Box, left: float, height: int) -> None:
@@ -144,7 +145,7 @@ def _dots(axes: Any, tree: Tree, left: float) -> None:
     """The places of the first layer, each as large as its share."""
     spots = [_middle(box, left, tree.image.shape[-2]) for box in tree.boxes.tolist()]
     sizes = 160 * tree.flows / tree.flows.max().clamp(min=torch.finfo(tree.flows.dtype).tiny)
-    axes.scatter(*zip(*spots, strict=True), s=sizes, c=PALETTE[4], alpha=0.45, lw=0, zorder=2)
+    axes.scatter(*zip(*spots, strict=True), s=sizes.tolist(), c=PALETTE[4], alpha=0.45, lw=0, zorder=2)
 
 
 def _middle(box: Sequence[int], left: float, height: int) -> Point:
@@ -183,7 +184,7 @@ def _column(
             shown = maps[node.number] / maps[node.number].max().clamp(min=torch.finfo(torch.float32).tiny)
             half = 0.46 * step
             extent = (left - 0.05 - half * wide, left - 0.05 + half * wide, y + half, y - half)
-            axes.imshow(shown, cmap="magma", vmin=0, vmax=1, extent=extent, zorder=2)
+            axes.imshow(shown.numpy(), cmap="magma", vmin=0, vmax=1, extent=extent, zorder=2)
     return spots
 
 
