@@ -95,6 +95,9 @@ def test_moves_have_a_panel_for_each_part_and_a_line_for_each_class():
     assert all(len(axes.lines) == 2 for axes in shown)
     assert shown[0].lines[-1].get_ydata() == pytest.approx(moves.couplings[:, 0, 0])
     assert shown[0].get_title() == "type 0 at 0, 0"
+    low, high = shown[0].get_ylim()
+    assert low == 0
+    assert high > float(moves.couplings.max())
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["left", "right"]
 
 

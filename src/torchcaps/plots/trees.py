@@ -82,6 +82,7 @@ def moves_figure(moves: Moves, classes: Sequence[str], columns: int = 4) -> Figu
     order = moves.couplings[-1].mean(0).argsort(descending=True).tolist()
     others = [label for label in order if label != moves.label]
     colours = dict(zip([moves.label, *others[:3]], PALETTE, strict=False))
+    low, high = min(0.0, 1.1 * float(moves.couplings.min())), 1.08 * float(moves.couplings.max())
     for axes in grid.flat[parts:]:
         axes.set_axis_off()
     for number, part in enumerate(moves.parts):
@@ -95,7 +96,7 @@ def moves_figure(moves: Moves, classes: Sequence[str], columns: int = 4) -> Figu
                 width = 2.2 if label == moves.label else 1.2
                 axes.plot(range(1, steps + 1), values.tolist(), color=shade, lw=width, marker="o", ms=3)
         axes.set_title(part_name(part), fontsize=8, pad=3)
-        axes.set_ylim(bottom=min(0.0, 1.1 * float(moves.couplings.min())))
+        axes.set_ylim(low, high)
         axes.tick_params(labelsize=7)
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
