@@ -188,6 +188,17 @@ def test_moves_are_the_couplings_of_the_strongest_parts():
     torch.testing.assert_close(moves.activations[-1], model(image[None]).activations[0])
 
 
+def test_a_class_that_gets_nothing_is_a_bare_root():
+    traced = by_hand()
+    level = traced.levels[1]
+    empty = type(level)(level.grid, level.activations, level.boxes, level.seen, -level.couplings)
+    traced = type(traced)(traced.image, traced.activations, (traced.levels[0], empty))
+    tree = routing_tree(traced, [1])
+    assert (len(tree.nodes), tree.edges) == (1, ())
+    assert tree.flows.sum() == 0
+    assert [part.number for part in coupling_moves(traced, 1, most=2).parts] == [2, 1]  # the least negative first
+
+
 @pytest.mark.parametrize("routing", ["attention", "dynamic", "em", "entropy", "gaussian", "kmeans", "uniform"])
 def test_every_routing_leaves_a_tree(routing):
     model = create_model("efficient", image_shape=(3, 17, 17), classes=4, routing=routing).eval()

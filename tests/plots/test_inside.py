@@ -45,6 +45,16 @@ def test_lines_of_a_tree_are_as_wide_as_couplings():
     assert "100% of what reaches it" in " ".join(texts_of(axes))
 
 
+def test_a_bare_root_is_drawn_without_lines(tmp_path):
+    traced = by_hand()
+    level = traced.levels[1]
+    empty = type(level)(level.grid, level.activations, level.boxes, level.seen, -level.couplings)
+    tree = routing_tree(type(traced)(traced.image, traced.activations, (traced.levels[0], empty)), [1])
+    figure = tree_figure(tree, ("ant", "bee"))
+    assert not lines_of(figure.axes[0])
+    assert save_figures({"bare.png": figure}, tmp_path)[0].stat().st_size > 1000
+
+
 def test_parts_stand_at_the_middle_of_what_they_see():
     tree = routing_tree(trace_image(halves(), torch.ones(1, 4, 4)), [0], most=2)
     (axes,) = tree_figure(tree, ("left", "right")).axes
@@ -112,7 +122,7 @@ def test_one_iteration_is_drawn_as_bars():
 def test_drawings_say_class_activation_and_error():
     image = torch.zeros(1, 6, 6)
     image[0, 2, 0] = 0.5
-    drawing = draw_classes(Reader(), image, 2)
+    drawing = draw_classes(Reader(), image, [2, 0])
     figure = drawing_figure(drawing, "abcd")
     assert [axes.get_title() for axes in figure.axes][:2] == ["image", "c (0.50)\nerror 0.000"]
     assert len(drawing_figure(drawing, "abcd", things=2).axes) == 4

@@ -5,6 +5,7 @@ Sabour, Frosst, Hinton 2017, figure 3: images with (label, prediction, drawn fro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,10 +22,7 @@ from torchcaps.types import Capsules
 
 @dataclass(frozen=True)
 class Drawing:
-    """One image, and what the capsules of the most active classes draw, the most active first.
-
-    misfits: the mean squared error of each drawing.
-    """
+    """One image, and what the capsules of some classes draw of it. misfits: the mean squared error of each drawing."""
 
     image: Float[Tensor, "c h w"]
     labels: tuple[int, ...]
@@ -67,20 +65,17 @@ def draw_from(model: ImageModel, capsules: Capsules, labels: Int[Tensor, "b n"])
 
 
 @torch.no_grad()
-def draw_classes(model: ImageModel, image: Float[Tensor, "c h w"], count: int = 4) -> Drawing:
-    """What the most active classes' capsules draw of an image."""
+def draw_classes(model: ImageModel, image: Float[Tensor, "c h w"], labels: Sequence[int] | None = None) -> Drawing:
+    """What the capsules of these classes draw of an image; left out, of the four most active."""
     check_decoder("draw_classes", model)
     capsules = model(image[None])
-    best = capsules.activations.topk(min(count, model.classes))
-    drawn = draw_from(model, capsules, best.indices)[0]
+    if labels is None:
+        labels = top_classes(capsules.activations, min(4, model.classes))[0].tolist()
+    chosen = torch.tensor([list(labels)], device=image.device)
+    drawn = draw_from(model, capsules, chosen)[0]
     misfits = (drawn - image).square().flatten(1).mean(-1)
-    return Drawing(
-        image.cpu(),
-        tuple(best.indices[0].tolist()),
-        tuple(best.values[0].tolist()),
-        drawn.cpu(),
-        tuple(misfits.tolist()),
-    )
+    activations = capsules.activations[0, chosen[0]]
+    return Drawing(image.cpu(), tuple(labels), tuple(activations.tolist()), drawn.cpu(), tuple(misfits.tolist()))
 
 
 @torch.no_grad()

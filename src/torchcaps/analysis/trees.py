@@ -198,10 +198,10 @@ def coupling_moves(traced: Traced, label: int | None = None, most: int = 8) -> M
     """How the parts that contribute most to a class (left out, the most active) were shared out, by iteration."""
     check_count("coupling_moves", "most", most)
     label = int(traced.activations[-1].argmax()) if label is None else label
-    numbers = [link.child for link in _strongest(traced.levels[-1], label, 1.0, most)]
-    parts = tuple(_node(traced, len(traced.levels) - 1, number) for number in numbers)
-    # The parents of the last layer stand at one place, which sees all children in their order.
-    return Moves(label, parts, traced.levels[-1].couplings[:, 0, numbers], traced.activations)
+    level = traced.levels[-1]  # its parents stand at one place, which sees all children in their order
+    numbers = (level.couplings[-1, 0, :, label] * level.activations).argsort(descending=True, stable=True)[:most]
+    parts = tuple(_node(traced, len(traced.levels) - 1, number) for number in numbers.tolist())
+    return Moves(label, parts, level.couplings[:, 0, numbers], traced.activations)
 
 
 class Link(NamedTuple):

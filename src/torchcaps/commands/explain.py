@@ -109,12 +109,13 @@ def _explained(
         activations = model(image[None]).activations[0]
     order = activations.argsort(descending=True).tolist()
     labels = order[:things] if options.label is None else [classes.index(options.label)]
+    shown = [*order[:4], *(label for label in labels if label not in order[:4])]
     facts: dict[str, Any] = {
-        "classes": [{"class": classes[label], "activation": round(float(activations[label]), 4)} for label in order]
+        "classes": [{"class": classes[label], "activation": round(float(activations[label]), 4)} for label in shown]
     }
     figures: dict[str, Figure] = {}
     if model.decoder is not None:
-        drawing = draw_classes(model, image)
+        drawing = draw_classes(model, image, shown)
         if things == 1:
             errors = zip(drawing.labels, drawing.misfits, strict=True)
             facts["errors"] = {classes[label]: error for label, error in errors}
@@ -180,14 +181,15 @@ def _factors(model: ImageModel, run: Run, options: Explain) -> tuple[dict[str, A
     from torchcaps.runs import parts_for
 
     meanings = dimension_meanings(model, parts_for(run, None, options.data_dir).test)
-    best = dict(zip(meanings.factors, meanings.best.tolist(), strict=True))
+    values = [None if value != value else value for value in meanings.best.tolist()]  # nan is no JSON
+    best = dict(zip(meanings.factors, values, strict=True))
     return {"best dimension, mean |r|": best}, {"factors.png": meanings_figure(meanings)}
 
 
 def _show(name: str, facts: dict[str, Any]) -> None:
     errors = facts.get("errors", {})
     print(f"{name}\n  {'class':<12}  activation" + ("  error of its drawing" if errors else ""))
-    for row in facts["classes"][:4]:
+    for row in facts["classes"]:
         error = f"  {errors[row['class']]:.4f}" if row["class"] in errors else ""
         print(f"  {row['class']:<12}  {row['activation']:>10.2f}{error}")
     if facts.get("parts"):

@@ -20,7 +20,7 @@ SHOWN = 10  # classes with a map of their own, at most
 
 
 def drawing_figure(drawing: Drawing, classes: Sequence[str], things: int = 1) -> Figure:
-    """The image, and beside it what the capsules of the most active classes draw of it.
+    """The image, and beside it what the capsules of classes draw of it.
 
     Where an image shows several things, the first drawings come together first, each in a colour of its own.
     """
@@ -41,7 +41,7 @@ def drawing_figure(drawing: Drawing, classes: Sequence[str], things: int = 1) ->
         show_image(own, drawing.drawn[place])
         caption = f"{plain(classes[label])[:12]} ({activation:.2f})" + ("" if together else f"\nerror {misfit:.3f}")
         own.set_title(caption, fontsize=9, parse_math=False)
-    title = "drawn from the capsules of the most active classes (activation)"
+    title = "the image, drawn from the capsules of classes (activation)"
     figure.suptitle(title, fontsize=9, color=GREY)
     return figure
 
