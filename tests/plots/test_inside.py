@@ -95,6 +95,8 @@ def test_more_classes_than_fit_leave_the_most_active():
     (axes,) = tree_figure(tree, [f"c{number}" for number in range(30)]).axes
     names = [text for text in texts_of(axes) if text.startswith("c")]
     assert names == ["c0", *(f"c{number}" for number in range(19, 30))]
+    (axes,) = tree_figure(tree, [f"a long category {number}" for number in range(30)]).axes
+    assert "a long c…ry 29" in texts_of(axes)
 
 
 def test_moves_have_a_panel_for_each_part_and_a_line_for_each_class():

@@ -27,7 +27,8 @@ def drawing_figure(drawing: Drawing, classes: Sequence[str], things: int = 1) ->
     count = len(drawing.labels)
     together = int(things > 1)
     wide = 1.6 * (count + 1 + together) + 0.1
-    figure = Figure(figsize=(wide, 2.35), layout="constrained")
+    high = 1.6 * drawing.image.shape[-2] / drawing.image.shape[-1] + 0.75
+    figure = Figure(figsize=(wide, high), layout="constrained")
     axes = figure.subplots(1, count + 1 + together, squeeze=False)[0]
     show_image(axes[0], drawing.image)
     axes[0].set_title("image", fontsize=9)

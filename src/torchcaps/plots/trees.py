@@ -17,6 +17,7 @@ from torchcaps.plots.style import GREY, PALETTE, plain
 
 SHOWN = 12  # classes in a column, at most
 FAINT = "#b8b8b8"
+LETTER = 0.03  # the width of a letter of a class name, in heights of the image
 Point = tuple[float, float]
 
 
@@ -57,9 +58,10 @@ def tree_figure(tree: Tree, classes: Sequence[str], maps: Mapping[int, Tensor] |
     for place, node in enumerate(tree.nodes):
         if node.layer < tree.layers - 1:
             axes.scatter(*spots[place], s=6 + 30 * node.activation, c="white", edgecolors="black", lw=0.7, zorder=4)
-    axes.set(xlim=(-0.03, left + 0.75), ylim=(1.03, -0.1), aspect="equal")
+    right = left + 0.42 + LETTER * max(len(_short(name)) for name in classes)
+    axes.set(xlim=(-0.03, right), ylim=(1.03, -0.1), aspect="equal")
     axes.set_axis_off()
-    figure.set_size_inches(3.6 * (left + 0.78), 3.6 * 1.13)
+    figure.set_size_inches(3.6 * (right + 0.03), 3.6 * 1.13)
     names = ", ".join(f"{plain(classes[label])} ({tree.activations[label]:.2f})" for label in tree.roots)
     kept = sum(edge.flow for edge in tree.into(tree.layers - 1)) / len(tree.roots)
     them = "it" if len(tree.roots) == 1 else "them"
@@ -126,6 +128,12 @@ def moves_figure(moves: Moves, classes: Sequence[str], columns: int = 4) -> Figu
 def part_name(part: Node) -> str:
     """A capsule in few words: its type, and its row and column where it has a place."""
     return f"type {part.type}" + ("" if part.place is None else f" at {part.place[0]}, {part.place[-1]}")
+
+
+def _short(name: str) -> str:
+    """A class name of at most 14 letters, as its end may be what tells it apart."""
+    name = plain(name)
+    return name if len(name) <= 14 else f"{name[:8]}…{name[-5:]}"
 
 
 def _panel(axes: Any, image: Tensor, left: float, strength: float) -> None:
@@ -205,8 +213,8 @@ def _classes(
         active = float(tree.activations[label])
         colour = colours.get(label, FAINT)
         axes.scatter(left, y, s=26, c=colour, zorder=4)
-        axes.text(left + 0.05, y, plain(classes[label])[:10], va="center", fontsize=8, parse_math=False)
-        start = left + 0.07 + 0.03 * max(len(classes[other][:10]) for other in shown)
+        axes.text(left + 0.05, y, _short(classes[label]), va="center", fontsize=8, parse_math=False)
+        start = left + 0.07 + LETTER * max(len(_short(name)) for name in classes)
         axes.add_patch(Rectangle((start, y - 0.18 * step), 0.25 * active, 0.36 * step, color=colour, lw=0))
         axes.text(start + 0.02 + 0.25 * active, y, f"{active:.2f}", va="center", fontsize=7, color=GREY)
         if label in tree.roots:
