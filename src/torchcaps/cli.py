@@ -17,7 +17,7 @@ usage: torchcaps COMMAND ...
   train DATA       train a network and keep it in a run folder
   evaluate RUN     accuracy on the test part, table of classes, confusion, pictures of mistakes
   predict RUN ...  classify pictures or texts
-  explain RUN ...  which words of a text decided
+  explain RUN ...  which parts of a picture, or words of a text, decided
   similar RUN ...  which texts are alike
   compare DATA     train variants on equal terms: which differences are more than noise?
   viewpoint DATA   train on some viewpoints, test on new ones, beside another network

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,31 +37,29 @@ class TextPrediction:
     confidence: tuple[float, ...]
 
 
-def collect(files: Sequence[Path]) -> list[Path]:
+def collect(files: Sequence[Path], owner: str = "predict") -> list[Path]:
     """The pictures named, and those in the folders named."""
     found: list[Path] = []
     for path in files:
         if not path.exists():
-            raise complaint("predict", "files or folders of pictures", f"{path}, which is not there", "Check the name.")
+            raise complaint(owner, "files or folders of pictures", f"{path}, which is not there", "Check the name.")
         found += pictures_in(path) if path.is_dir() else [path]
     if not found:
-        raise complaint("predict", "pictures", "folders without any", "Name files, or folders that hold pictures.")
+        raise complaint(owner, "pictures", "folders without any", "Name files, or folders that hold pictures.")
     return found
 
 
-def predict(
-    run: Run, files: Sequence[Path], *, batch_size: int = 64, device: torch.device | str = "cpu"
-) -> list[Prediction]:
-    """An answer for each picture; those that cannot be read are left out, counted and named in a warning."""
+def read_pictures(
+    run: Run, files: Sequence[Path], batch_size: int = 64, owner: str = "predict"
+) -> Iterator[tuple[list[str], torch.Tensor]]:
+    """Names and images [b c h w] as the run wants them; files that cannot be read are named in a warning."""
     if run.facts.image_shape is None:
-        raise complaint("predict", "a run on images for pictures", "a run on texts", "Use predict_texts.")
-    model = run.load_model().to(device)
+        raise complaint(owner, "a run on images for pictures", "a run on texts", "Use predict_texts.")
     channels, height, width = run.facts.image_shape
     if channels not in (1, 3):
         remedy = "Predict from an array with run.load_model()."
-        raise complaint("predict", "a run on grey or colour pictures", f"{channels} channels", remedy)
-    paths = collect(files)
-    answers: list[Prediction] = []
+        raise complaint(owner, "a run on grey or colour pictures", f"{channels} channels", remedy)
+    paths = collect(files, owner)
     bad: list[str] = []
     for start in range(0, len(paths), batch_size):
         named: list[tuple[Path, np.ndarray]] = []
@@ -72,11 +70,21 @@ def predict(
                 bad.append(f"{path} ({error})")
         if named:
             images = torch.from_numpy(np.stack([picture for _, picture in named])).movedim(-1, 1).float() / 255
-            answers += _answers(run, model, images.to(device), [str(path) for path, _ in named])
-    if bad and not answers:
-        raise complaint("predict", "readable pictures", bad[0], "Check the files.")
+            yield [str(path) for path, _ in named], images
+    if len(bad) == len(paths):
+        raise complaint(owner, "readable pictures", bad[0], "Check the files.")
     if bad:
         warnings.warn(f"left out {len(bad)} of {len(paths)} files that cannot be read: {bad[0]}", stacklevel=2)
+
+
+def predict(
+    run: Run, files: Sequence[Path], *, batch_size: int = 64, device: torch.device | str = "cpu"
+) -> list[Prediction]:
+    """An answer for each picture; those that cannot be read are left out, counted and named in a warning."""
+    model = run.load_model().to(device)
+    answers: list[Prediction] = []
+    for names, images in read_pictures(run, files, batch_size):
+        answers += _answers(run, model, images.to(device), names)
     return answers
 
 

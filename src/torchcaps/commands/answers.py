@@ -84,14 +84,27 @@ def explain_command(words: list[str]) -> None:
     from torchcaps.options import Explain
 
     examples = """\
+  torchcaps explain runs/mine new.png
+  torchcaps explain runs/mine --example 0 --label 3
+  torchcaps explain runs/mine --grid --factors
   torchcaps explain runs/stars "not as good as the first one"
   torchcaps explain runs/stars new.csv --html out/why.html --top 8"""
     options = parse(Explain, words, "explain", examples)
-    from torchcaps.errors import check_count
-    from torchcaps.explain import coloured, explain_texts, html_page
+    from torchcaps.errors import check_count, complaint
+    from torchcaps.runs import Run
 
     check_count("explain", "top", options.top)
-    run, texts = _run_on_texts("explain", options)
+    run = Run.open(options.run)
+    if run.facts.vocabulary is None:
+        from torchcaps.commands.explain import explain_images
+
+        return explain_images(run, options)
+    if options.example is not None or options.label is not None or options.grid or options.factors:
+        flags = "--example, --label, --grid, --factors"
+        raise complaint(flags, "a run on images", "one on texts", "Drop them.")
+    from torchcaps.explain import coloured, explain_texts, html_page
+
+    texts = _texts("explain", options, run)
     found = explain_texts(run, texts, top=options.top)
     if options.html is not None:
         options.html.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +112,7 @@ def explain_command(words: list[str]) -> None:
         print(f"page: {options.html}", file=sys.stderr)
     if options.json:
         print(json.dumps([[asdict(one) for one in several] for several in found], indent=2))
-        return
+        return None
     paint = sys.stdout.isatty()
     for text, several in zip(texts, found, strict=True):
         for one in several:
@@ -108,6 +121,7 @@ def explain_command(words: list[str]) -> None:
                 print(f"  {ngram.strength:>6.1%}  {ngram.text}")
         if not several:
             print(f"no class above a half: {_shortened(text)}")
+    return None
 
 
 def similar_command(words: list[str]) -> None:

@@ -36,7 +36,7 @@ class Evaluate:
 @dataclass(frozen=True)
 class TextInputs:
     run: Annotated[Positional[Path], arg(metavar="RUN")]
-    """The run folder; explain and similar need one of text-a or text-b."""
+    """The run folder; for texts, explain and similar need one of text-a or text-b."""
     inputs: Annotated[Positional[tuple[str, ...]], arg(metavar="INPUT...")]
     """Texts, files of them (tables, or a text in each line), or - for the lines of standard input."""
     text: Name = None
@@ -60,12 +60,26 @@ class Predict(TextInputs):
 
 @dataclass(frozen=True)
 class Explain(TextInputs):
-    """Show which n-grams of a text decided: those with the strongest connection to the class it was given."""
+    """Show why: which parts of a picture, or n-grams of a text, decided; of pictures, drawings go into RUN/explain."""
 
+    inputs: Annotated[Positional[tuple[str, ...]], arg(metavar="INPUT...")] = ()
+    """Picture files, and folders of them. For texts: the texts themselves, files of them (tables, or a text in each
+    line), or - for the lines of standard input."""
     top: int = 5
-    """How many n-grams to show for each class."""
+    """How many parts or n-grams to list for each class."""
+    example: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
+    """Of images, instead of files: this one of the test part, counted from 0."""
+    label: Name = None
+    """Of images: the class to look at; left out, the most active."""
+    grid: bool = False
+    """Of images: draw right answers and mistakes of the test part, from the answer and from the truth; where images
+    show two things, take them apart."""
+    factors: bool = False
+    """Of images: which dimension of a pose follows shift, rotation, scale and thickness, on changed test images."""
+    data_dir: Folder = None
+    """Where data sets by name are kept."""
     html: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
-    """Write a page with all texts, words shaded by their strength."""
+    """Of texts: write a page with all of them, words shaded by their strength."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,165 @@
+"""What the dimensions of a class capsule mean: move one and look, or move the image and see which one follows.
+
+Sabour, Frosst, Hinton 2017, section 5.1 and figure 4: every dimension from -0.25 to 0.25 in steps of 0.05.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import radians
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+from torch.nn.functional import max_pool2d
+
+from torchcaps.analysis.reconstruct import check_decoder
+from torchcaps.bars import bar
+from torchcaps.data import Examples
+from torchcaps.data.augment import linear_maps, warp
+from torchcaps.errors import check_count, check_positive, complaint
+from torchcaps.evaluate import batches
+from torchcaps.models import ImageModel
+from torchcaps.types import Capsules
+
+FACTORS = ("shift x", "shift y", "rotation", "scale", "thickness")
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What the capsule of a class draws when one dimension d of its pose is moved by an offset s.
+
+    effects: how far each dimension changes the picture, the root mean square between its first and last column.
+    """
+
+    image: Float[Tensor, "c h w"]
+    label: int
+    activation: float
+    offsets: Float[Tensor, " s"]
+    drawn: Float[Tensor, "d s c h w"]
+
+    @property
+    def effects(self) -> Float[Tensor, " d"]:
+        return (self.drawn[:, -1] - self.drawn[:, 0]).square().flatten(1).mean(-1).sqrt()
+
+
+@dataclass(frozen=True)
+class Meanings:
+    """The correlation of every pose dimension of a class with what was done to its images, for factors f.
+
+    Not a number where there are no images of a class, or a dimension never moves.
+    """
+
+    classes: tuple[str, ...]
+    factors: tuple[str, ...]
+    correlations: Float[Tensor, "y d f"]
+
+    @property
+    def strength(self) -> Float[Tensor, "d f"]:
+        """The absolute correlation, averaged over classes."""
+        return self.correlations.abs().nanmean(0)
+
+    @property
+    def best(self) -> Float[Tensor, " f"]:
+        """The absolute correlation of the dimension that follows a factor best in its class, averaged over classes."""
+        return self.correlations.abs().nan_to_num(-1).amax(1).where(self._seen, torch.nan).nanmean(0)
+
+    @property
+    def _seen(self) -> Tensor:
+        return self.correlations.isfinite().any(1)
+
+
+@torch.no_grad()
+def perturb(
+    model: ImageModel, image: Float[Tensor, "c h w"], label: int | None = None, span: float = 0.25, steps: int = 11
+) -> Sheet:
+    """Move every dimension of the pose of a class (left out, the most active one) from -span to span, and draw."""
+    check_decoder("perturb", model)
+    check_count("perturb", "steps", steps, 2)
+    check_positive("perturb", "span", span)
+    capsules = model(image[None])
+    label = int(capsules.activations[0].argmax()) if label is None else label
+    offsets = torch.linspace(-span, span, steps, device=image.device)
+    dim = capsules.poses.shape[-1]
+    moves = torch.eye(dim, device=image.device)[:, None] * offsets[:, None]  # [d s d]
+    poses = capsules.poses.expand(dim * steps, -1, -1).clone()
+    poses[:, label] += moves.flatten(0, 1)
+    activations = capsules.activations.expand(dim * steps, -1)
+    labels = torch.full((dim * steps,), label, device=image.device)
+    drawn = model.reconstruct(Capsules(poses, activations), labels).unflatten(0, (dim, steps))
+    return Sheet(image.cpu(), label, float(capsules.activations[0, label]), offsets.cpu(), drawn.cpu())
+
+
+def vary(images: Float[Tensor, "b c h w"], generator: Generator) -> tuple[Tensor, Float[Tensor, "b f"]]:
+    """Each image moved, turned, scaled and made thinner or thicker, and by how much: a column for each of `FACTORS`.
+
+    Shifts are up to a fourteenth of the width in pixels (2 for 28), turns up to 20 degrees, scales 0.8 to 1.2.
+    Thickness goes from -1 (eroded by a pixel on all sides) over 0 (as it was) to 1 (dilated by a pixel).
+    """
+    draws = 2 * torch.rand(len(images), len(FACTORS), generator=generator) - 1
+    units = torch.tensor([images.shape[-1] / 14, images.shape[-1] / 14, 20.0, 0.2, 1.0])
+    factors = draws * units + torch.tensor([0.0, 0.0, 0.0, 1.0, 0.0])
+    x, y, turn, scale, thickness = factors.to(images.device).unbind(-1)
+    thick = max_pool2d(images, 3, 1, padding=1)
+    thin = -max_pool2d(-images, 3, 1, padding=1)
+    much = thickness.view(-1, 1, 1, 1)
+    shaped = images + much.clamp(min=0) * (thick - images) + (-much).clamp(min=0) * (thin - images)
+    linear = linear_maps(turn * radians(1), torch.zeros_like(turn), scale, scale)
+    return warp(shaped, linear, torch.stack([x, y], -1), "border"), factors
+
+
+def within(values: Float[Tensor, "n v d"], factors: Float[Tensor, "n v f"]) -> Float[Tensor, "d f"]:
+    """The correlation of values with factors over variations v of the same things n, whatever the things' own means.
+
+    Not a number for values that never move.
+    """
+    moved, known = ((part - part.mean(1, keepdim=True)).flatten(0, 1).double() for part in (values, factors))
+    length = moved.square().sum(0).sqrt()
+    still = length <= 1e-6 * values.double().flatten(0, 1).square().sum(0).sqrt()  # moved by rounding alone
+    products = (moved.T @ known) / (length[:, None] * known.square().sum(0).sqrt())
+    return products.masked_fill(still[:, None], torch.nan).to(values.dtype)
+
+
+@torch.no_grad()
+def dimension_meanings(
+    model: ImageModel, data: Examples, per_class: int = 20, variations: int = 32, seed: int = 0
+) -> Meanings:
+    """Which dimension moves with what: the poses of the true class for variations of images with known factors.
+
+    Correlations are taken within the variations of each image, so that the style of its own does not count.
+    """
+    if data.batch(torch.arange(1)).labels.ndim > 1:
+        raise complaint("dimension_meanings", "images of one thing each", "pairs", "Use a run on single things.")
+    device = next(model.parameters()).device
+    generator = Generator().manual_seed(seed)
+    chosen = first_of_each(data, per_class)
+    correlations: list[Tensor] = []
+    for label in bar(range(len(data.classes)), "varying images"):
+        poses, factors = [], []
+        for index in chosen[label]:
+            image = data.batch(torch.tensor([index])).inputs
+            varied, known = vary(image.repeat(variations, 1, 1, 1), generator)
+            poses.append(model(varied.to(device)).poses[:, label].cpu())
+            factors.append(known)
+        if poses:
+            correlations.append(within(torch.stack(poses), torch.stack(factors)))
+        else:
+            correlations.append(torch.full((1, len(FACTORS)), torch.nan))
+    dims = max(len(part) for part in correlations)
+    return Meanings(
+        tuple(data.classes), FACTORS, torch.stack([part.expand(dims, len(FACTORS)) for part in correlations])
+    )
+
+
+def first_of_each(data: Examples, count: int) -> list[list[int]]:
+    """The indices of the first examples of every class."""
+    found: list[list[int]] = [[] for _ in data.classes]
+    start = 0
+    for batch in batches(data, 512):
+        for index, label in enumerate(batch.labels.tolist(), start):
+            if len(found[label]) < count:
+                found[label].append(index)
+        start += len(batch.labels)
+        if all(len(several) == count for several in found):
+            break
+    return found

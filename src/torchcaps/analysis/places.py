@@ -1,0 +1,72 @@
+"""Where in the image a capsule looks: the pixels that its place on the grid can see, and those that move it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import torch
+from jaxtyping import Float, Int
+from torch import Generator, Tensor, nn
+from torch.nn.functional import avg_pool2d
+
+from torchcaps.models import CapsuleModel
+from torchcaps.models.matrix import Standardise
+
+# These look at the whole image to bring it to one scale; where a capsule looks is not what they look at.
+SCALING = (Standardise, nn.GroupNorm, nn.InstanceNorm2d, nn.LayerNorm)
+FAINT = 1e-5  # a gradient of this share of the largest is rounding
+
+
+def receptive_fields(model: CapsuleModel) -> Int[Tensor, "h w 4"]:
+    """For each place on the grid of primary capsules the pixels it sees: top, left, bottom, right (the last two out).
+
+    Found from gradients on noise, so any encoder will do. What a place sees is a rectangle whose rows depend on its row
+    alone and whose columns on its column alone, so that one place of each row and column tells all.
+    """
+    device = next(model.parameters()).device
+    noise = torch.rand(1, *model.image_shape, generator=Generator().manual_seed(0)).to(device)
+    was_training = model.training
+    model.eval()
+    with ExitStack() as stack:
+        for module in model.encoder.modules():
+            if isinstance(module, SCALING):
+                stack.enter_context(_passing(module))
+        with torch.no_grad():
+            height, width = model.children_of(noise).poses.shape[1:3]
+        steps = torch.arange(max(height, width))
+        rows, columns = steps.clamp(max=height - 1), steps.clamp(max=width - 1)
+        images = noise.repeat(len(steps), 1, 1, 1)
+        with torch.enable_grad():
+            poses = model.children_of(images.requires_grad_()).poses
+            (gradient,) = torch.autograd.grad(poses[steps, rows, columns].sum(), images)
+    model.train(was_training)
+    strength = gradient.abs().amax(1)  # [n h w]
+    seen = strength > FAINT * strength.amax((1, 2), keepdim=True)
+    top, bottom = _ends(seen.any(2)[:height])
+    left, right = _ends(seen.any(1)[:width])
+    boxes = torch.empty(height, width, 4, dtype=torch.long)
+    boxes[..., 0], boxes[..., 2] = top[:, None], bottom[:, None]
+    boxes[..., 1], boxes[..., 3] = left, right
+    return boxes
+
+
+def part_maps(model: CapsuleModel, image: Float[Tensor, "c h w"], parts: list[int]) -> Float[Tensor, "n h w"]:
+    """How much each pixel moves the activation of a primary capsule: |da / dx|, the largest over channels, smoothed
+    over 3 x 3 pixels. parts: which primary capsules, counted over the whole grid.
+    """
+    images = image[None].detach().clone().requires_grad_()
+    with torch.enable_grad():
+        activations = model.children_of(images).activations.flatten()
+    maps = [torch.autograd.grad(activations[part], images, retain_graph=True)[0][0].abs().amax(0) for part in parts]
+    return avg_pool2d(torch.stack(maps), 3, 1, padding=1, count_include_pad=False).cpu()
+
+
+def _passing(module: nn.Module) -> torch.utils.hooks.RemovableHandle:
+    """Make a module pass on what it gets, until the handle is closed."""
+    return module.register_forward_hook(lambda _, given, __: given[0])
+
+
+def _ends(seen: Tensor) -> tuple[Tensor, Tensor]:
+    """The first true of each row, and one behind the last."""
+    counts = seen.byte()
+    return counts.argmax(-1), seen.shape[-1] - counts.flip(-1).argmax(-1)
