@@ -19,6 +19,7 @@ usage: torchcaps COMMAND ...
   predict RUN ...  classify pictures or texts
   explain RUN ...  which words of a text decided
   similar RUN ...  which texts are alike
+  health RUN       what routing does in a trained network, and what is lost without it
   list WHAT        what there is: models, routings, datasets or runs
   bench            time layers and models against their textbook versions
 

@@ -34,6 +34,28 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class Health:
+    """Look at the routing of a trained run: dead capsules, couplings, gradients, costs, and what ablations lose.
+
+    Tables are printed; results.json and pictures go into the run folder, under health. Ablations take parts away from
+    the trained network, which is not trained anew; to compare networks that are, train and compare them.
+    """
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder; a network with capsules."""
+    count: Annotated[int, arg(metavar="N")] = 500
+    """How many examples of the test part to look at, classes in their proportions."""
+    ablate: bool = True
+    """Test the network without parts of its routing, too."""
+    data_dir: Folder = None
+    """Where data sets by name are kept."""
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """auto, cpu, cuda or mps."""
+    json: bool = False
+    """Print JSON instead of tables."""
+
+
+@dataclass(frozen=True)
 class TextInputs:
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     """The run folder; explain and similar need one of text-a or text-b."""

@@ -93,7 +93,7 @@ def ablate(model: Model, data: Examples, known: Examples, *, seed: int = 0) -> A
         if kind == NO_SQUASH and whole.many:
             left_out[kind, word] = "lengths that may be above one have no threshold"
         elif all(reasons):
-            left_out[kind, word] = reasons[0]
+            left_out[kind, word] = reasons[-1]
         else:
             rows.append(compared(kind, word, whole, evaluate(other, data)))
     return Ablations(whole.count, whole.accuracy, _interval(whole), tuple(rows), left_out)
@@ -116,7 +116,7 @@ def paired_interval(worse: int, better: int, count: int, z: float = 1.959964) ->
     total = count + 2
     difference, changed = worse - better, worse + better + 1
     half = z * math.sqrt(changed - difference**2 / total) / total
-    return difference / total - half, difference / total + half
+    return max(-1.0, difference / total - half), min(1.0, difference / total + half)
 
 
 def take_away(kind: str, part: nn.Module, frozen: Tensor | None, seed: int = 0) -> str:

@@ -56,7 +56,7 @@ def gradient_norms(model: Model, batch: Batch, loss: Loss) -> dict[str, Gradient
 
 
 def _norm(gradients: tuple[Tensor | None, ...]) -> float:
-    return sum(float(each.double().square().sum()) for each in gradients if each is not None) ** 0.5
+    return sum(float(each.cpu().double().square().sum()) for each in gradients if each is not None) ** 0.5
 
 
 @torch.no_grad()

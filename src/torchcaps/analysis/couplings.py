@@ -36,6 +36,7 @@ class CouplingFacts:
     parse_tree: the mutual information of a child's parent and the class of the input, as a share of the most possible:
         1 means that in each class every child has one parent, another one in every class. None without one class each.
     mass: what each parent receives of all couplings, as a multiple of an even share, [j].
+    even: what a coupling would be if all were uniform.
     histogram: how many couplings of the last iteration lie in each fiftieth from 0 to 1.
     mean: the mean couplings, as the routing lays them out: [i j], or [h w i j] where parents compete over a grid.
     """
@@ -46,6 +47,7 @@ class CouplingFacts:
     dependence: float
     parse_tree: float | None
     mass: Tensor
+    even: float
     histogram: Tensor
     mean: Tensor
 
@@ -83,8 +85,9 @@ class CouplingTally:
     def add(self, steps: list[Couplings], gathered: Gathered, labels: Tensor | None = None) -> None:
         """The couplings [*b i j] after each iteration for these children; labels [b] where inputs have one class."""
         over_parents = self.over_parents = gathered.over_parents
+        steps = [couplings.cpu() for couplings in steps]  # not every device has float64
         last = steps[-1]
-        real = torch.ones_like(last[..., 0]) if gathered.mask is None else gathered.mask.to(last.dtype)
+        real = torch.ones_like(last[..., 0]) if gathered.mask is None else gathered.mask.cpu().to(last.dtype)
         once, most = self._once(real, last.shape[-1])
         once = once.where(most > 0, 0)  # with one parent there is nothing to decide
         self.children += float(once.sum())
@@ -94,10 +97,10 @@ class CouplingTally:
             relative = safe_divide(nats, most)
             polar = over_parents(couplings, torch.amax).squeeze(-1) > POLAR
             evenness.append(torch.stack([(once * relative).sum(), (once * polar).sum()]))
-        self.evenness = self.evenness + torch.stack(evenness).cpu()
-        active = once * gathered.activations
-        self.weighed += torch.stack([(active * relative).sum(), active.sum()]).cpu()
-        self.histogram += torch.histc(last[real > 0].float(), BINS, 0, 1).double().cpu()
+        self.evenness = self.evenness + torch.stack(evenness)
+        active = once * gathered.activations.cpu()
+        self.weighed += torch.stack([(active * relative).sum(), active.sum()])
+        self.histogram += torch.histc(last[real > 0].float().clamp(0, 1), BINS, 0, 1).double()
         self._add_means(last, real, nats, labels)
 
     def _once(self, real: Tensor, parents: int) -> tuple[Tensor, Tensor]:
@@ -115,7 +118,7 @@ class CouplingTally:
             if self.alike:
                 couplings, real, nats = (part.unsqueeze(1) for part in (couplings, real, nats))
         group = torch.zeros(batch, dtype=torch.long) if labels is None else labels
-        group = group.to(couplings.device).repeat_interleave(len(couplings) // batch)
+        group = group.cpu().repeat_interleave(len(couplings) // batch)
         if self.sums is None:
             self.sums = couplings.new_zeros((self.classes or 1, *couplings.shape[1:]), dtype=torch.float64)
             self.counts = self.sums[..., 0].clone()
@@ -134,14 +137,15 @@ class CouplingTally:
         possible = (once * overall).sum()
         explained = (once * (overall - self.nats / counts.clamp(min=1))).sum().clamp(min=0)
         mass = self.sums.flatten(0, -2).sum(0)
-        entropy, polarised = (self.evenness / max(self.children, 1e-30)).mT.tolist()
+        entropy, polarised = (self.evenness / max(self.children, 1.0)).clamp(max=1).mT.tolist()
         return CouplingFacts(
             entropy=tuple(entropy),
             polarised=tuple(polarised),
             active_entropy=float(safe_divide(*self.weighed)),
             dependence=_ratio(explained, possible),
             parse_tree=None if self.classes is None else self._parse_tree(overall, once, most),
-            mass=safe_divide(mass, mass.mean()).float().cpu(),
+            mass=safe_divide(mass, mass.mean()).float(),
+            even=_ratio((once * (-most).exp()).sum(), once.sum()),
             histogram=self.histogram,
             mean=means[0].float(),
         )

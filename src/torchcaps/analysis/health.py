@@ -13,7 +13,7 @@ from torch import Tensor
 from torchcaps.analysis.cost import GradientNorms, IterationCost, Loss, gradient_norms, iteration_costs
 from torchcaps.analysis.couplings import CouplingFacts, CouplingTally, prior_of
 from torchcaps.analysis.layers import CLASSES, children_of_layers, named_layers, named_primaries
-from torchcaps.analysis.moves import Moves, mirror_changes, responses
+from torchcaps.analysis.moves import Mirror, Moves, mirrors, responses
 from torchcaps.bars import bar
 from torchcaps.data import Batch, Examples, Labelled, PairSet, split
 from torchcaps.evaluate import batches
@@ -30,8 +30,7 @@ FEW = 64  # examples for what is measured on one batch
 @dataclass(frozen=True)
 class LayerHealth:
     """One routed layer. children, parents: how many for one example. activity: the highest activation of each type of
-    parent, [j], and dead_below: what it must reach. mirror: the change of class activations when children's poses are
-    negated.
+    parent, [j], and dead_below: what it must reach. mirror: what changes when the children's poses are negated.
     """
 
     name: str
@@ -41,7 +40,7 @@ class LayerHealth:
     activity: Tensor
     dead_below: float
     couplings: CouplingFacts
-    mirror: float
+    mirror: Mirror
     gradients: GradientNorms
     costs: tuple[IterationCost, ...]
 
@@ -118,7 +117,7 @@ def health(model: Model, data: Examples, loss: Loss, *, batch_size: int = 16) ->
             seen, _ = children_of_layers(model, few.inputs)
         activity = activities(model, data, batch_size)
         couplings = coupling_facts(model, data, batch_size)
-        mirrors, gradients = mirror_changes(model, few.inputs), gradient_norms(model, few, loss)
+        signs, gradients = mirrors(model, few.inputs), gradient_norms(model, few, loss)
         moves = responses(model, few.inputs) if isinstance(model, CapsuleModel) else None
         costs = {name: iteration_costs(layer, seen[name]) for name, layer in layers.items()}
     found = tuple(
@@ -130,7 +129,7 @@ def health(model: Model, data: Examples, loss: Loss, *, batch_size: int = 16) ->
             activity=activity[name],
             dead_below=dead_below(layer.routing, len(activity[name])),
             couplings=couplings[name],
-            mirror=mirrors[name],
+            mirror=signs[name],
             gradients=gradients[name],
             costs=costs[name],
         )

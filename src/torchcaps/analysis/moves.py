@@ -96,22 +96,32 @@ def _between(pose: Tensor, winner: Tensor) -> float:
     return float(torch.cat(pairs).mean()) if pairs else 0.0
 
 
-@torch.no_grad()
-def mirror_changes(model: Model, inputs: Tensor) -> dict[str, float]:
-    """How much class activations change, on average, where the poses of a layer's children are negated.
+@dataclass(frozen=True)
+class Mirror:
+    """How much class activations change, on average, and the share of answers that do, when poses change their sign."""
 
-    A sum of votes without bias keeps its length when all poses change their sign, and so do agreements: such a network
-    cannot tell x from -x (Peer et al. 2021). Zero means just that.
+    change: float
+    answers: float
+
+
+@torch.no_grad()
+def mirrors(model: Model, inputs: Tensor) -> dict[str, Mirror]:
+    """What becomes of the answer when the poses of a layer's children are negated, for each routed layer.
+
+    A sum of votes without bias keeps its length when all poses change their sign, and so do agreements: such a layer
+    cannot tell x from -x (Peer et al. 2021). No change at all means just that.
     """
     before = model(inputs).activations
-    changes = {}
-    for name, layer in named_layers("mirror_changes", model).items():
+    found = {}
+    for name, layer in named_layers("mirrors", model).items():
         handle = layer.register_forward_pre_hook(_negate)
         try:
-            changes[name] = float((model(inputs).activations - before).abs().mean())
+            after = model(inputs).activations
         finally:
             handle.remove()
-    return changes
+        changed = (after.argmax(-1) != before.argmax(-1)).float()
+        found[name] = Mirror(float((after - before).abs().mean()), float(changed.mean()))
+    return found
 
 
 def _negate(layer: RoutedLayer, arguments: tuple[Capsules]) -> tuple[Capsules]:
