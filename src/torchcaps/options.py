@@ -35,18 +35,14 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Health:
-    """Look at the routing of a trained run: dead capsules, couplings, gradients, costs, and what ablations lose.
-
-    Tables are printed; results.json and pictures go into the run folder, under health. Ablations take parts away from
-    the trained network, which is not trained anew; to compare networks that are, train and compare them.
-    """
+    """What routing does in a trained run, and what is lost without it; pictures and results go into the run folder."""
 
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     """The run folder; a network with capsules."""
     count: Annotated[int, arg(metavar="N")] = 500
     """How many examples of the test part to look at, classes in their proportions."""
     ablate: bool = True
-    """Test the network without parts of its routing, too."""
+    """Test the network without parts of its routing, too; it is not trained anew."""
     data_dir: Folder = None
     """Where data sets by name are kept."""
     device: Annotated[str, arg(metavar="NAME")] = "auto"

@@ -1,11 +1,21 @@
 """The health of whole networks, with faults that are put there."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import torchcaps as tc
+from torchcaps.analysis.cost import GradientNorms, IterationCost
 from torchcaps.analysis.health import activities, coupling_facts, dead_below, health, sample
-from torchcaps.analysis.verdicts import capsule_verdicts, coupling_verdict, mirror_verdict, move_verdict
+from torchcaps.analysis.verdicts import (
+    capsule_verdicts,
+    cost_verdict,
+    coupling_verdict,
+    gradient_verdicts,
+    mirror_verdict,
+    move_verdict,
+)
 from torchcaps.data import Batch, ImageSet, PairSet
 from torchcaps.losses import margin_loss
 
@@ -145,6 +155,8 @@ def test_texts_are_measured_whatever_their_length(votes):
     assert last.couplings.mean.shape == (1, 3)
     assert found.layers[0].couplings.mean.shape == (9, 3)
     assert all(layer.couplings.entropy[0] == pytest.approx(1, abs=1e-5) for layer in found.layers)
+    ways = [line.partition(":")[0] for line in gradient_verdicts(found)]
+    assert ways == ["3-grams layer 1", "4-grams layer 1", "5-grams layer 1"]
 
 
 def test_a_sample_keeps_the_classes_in_their_proportions():
@@ -153,3 +165,36 @@ def test_a_sample_keeps_the_classes_in_their_proportions():
     assert len(few) == 9
     assert torch.bincount(few.labels).tolist() == [3, 3, 3]
     assert sample(data, 50) is data
+
+
+def test_verdicts_follow_the_figures():
+    found = health(network(routing="dynamic"), images(), loss)
+    (layer,) = found.layers
+
+    def coupled(entropy, dependence):
+        facts = replace(layer.couplings, entropy=(1.0, entropy), dependence=dependence)
+        return coupling_verdict(replace(layer, couplings=facts))
+
+    assert coupled(0.5, 0.01).endswith("couplings are soft and nearly the same for every input: a fixed weighting")
+    assert coupled(0.1, 0.9).endswith("nearly all or nothing and mostly decided by the input (90% of their entropy)")
+    assert coupled(0.5, 0.3).endswith("couplings are soft and decided by the input in part (30% of their entropy)")
+    costs = tuple(IterationCost(n, 0.01 * n, 1_000_000 * n) for n in (1, 2, 3))
+    words = cost_verdict(replace(layer, costs=costs))
+    assert words == "classes: about 10.0 ms and 1.0 MB for each iteration after the first"
+    assert cost_verdict(replace(layer, costs=costs[:1])) == "classes: one iteration, 10.0 ms"
+
+    def gradients(*norms):
+        names = [f"layer {number}" for number in range(1, len(norms))]
+        layers = [
+            replace(layer, name=name, gradients=GradientNorms(1, norm))
+            for name, norm in zip([*names, "classes"], norms, strict=True)
+        ]
+        (line,) = gradient_verdicts(replace(found, layers=tuple(layers)))
+        return line
+
+    assert gradients(0.5) == "classes: the gradient reaches the children"
+    assert gradients(0.1, 0.2) == "layer 1: the gradient arrives: by poses 0.5 times that of classes"
+    assert gradients(1e-5, 0.1) == "layer 1: the gradient vanishes on the way: by poses 0.0001 times that of classes"
+    assert gradients(0.0).startswith("classes: no gradient at all")
+    starved = replace(layer, couplings=replace(layer.couplings, mass=torch.tensor([0.05, 1.0, 1.95])))
+    assert capsule_verdicts(replace(found, layers=(starved,)))[1].endswith("starved: 1 of 3 (a)")

@@ -8,6 +8,8 @@ from torchcaps.analysis.health import Health, LayerHealth
 EVEN, SHARP = 0.95, 0.2  # a mean entropy above is nearly uniform, below nearly all or nothing
 FIXED, FREE = 0.05, 0.5  # a dependence below is a fixed weighting, above decided by the input
 
+VANISHED = 1e-3  # a gradient below this share of the last layer's
+
 
 def capsule_verdicts(health: Health) -> list[str]:
     """Which capsules are dead or starved, layer by layer."""
@@ -44,6 +46,36 @@ def mirror_verdict(layer: LayerHealth) -> str:
     if layer.mirror.change < 1e-5:
         return f"{layer.name}: children x and -x give the same answer: the layer cannot tell them apart"
     return f"{layer.name}: x and -x differ: {layer.mirror.answers:.0%} of answers change"
+
+
+def gradient_verdicts(health: Health) -> list[str]:
+    """Whether the loss's gradient reaches the first layer on the way to the classes; of texts, in each branch."""
+    lines, first = [], health.layers[0]
+    for number, layer in enumerate(health.layers):
+        if layer.gives_classes:
+            lines.append(_gradient_verdict(first, layer))
+            first = health.layers[min(number + 1, len(health.layers) - 1)]
+    return lines
+
+
+def _gradient_verdict(first: LayerHealth, last: LayerHealth) -> str:
+    if last.gradients.poses == 0:
+        return f"{last.name}: no gradient at all: nothing is learned from these examples"
+    if first is last:
+        return f"{last.name}: the gradient reaches the children"
+    share = first.gradients.poses / last.gradients.poses
+    how = "vanishes on the way" if share < VANISHED else "arrives"
+    return f"{first.name}: the gradient {how}: by poses {share:.2g} times that of {last.name}"
+
+
+def cost_verdict(layer: LayerHealth) -> str:
+    """What an iteration more costs."""
+    first, last = layer.costs[0], layer.costs[-1]
+    if first is last:
+        return f"{layer.name}: one iteration, {1e3 * first.seconds:.1f} ms"
+    each = (last.seconds - first.seconds) / (last.iterations - 1)
+    room = (last.peak_bytes - first.peak_bytes) / (last.iterations - 1)
+    return f"{layer.name}: about {1e3 * each:.1f} ms and {room / 1e6:.1f} MB for each iteration after the first"
 
 
 def move_verdict(health: Health) -> str:

@@ -63,7 +63,9 @@ def _show(found: Health, without: Ablations | None) -> None:
     from torchcaps.analysis.verdicts import (
         ablation_verdicts,
         capsule_verdicts,
+        cost_verdict,
         coupling_verdict,
+        gradient_verdicts,
         mirror_verdict,
         move_verdict,
     )
@@ -87,14 +89,15 @@ def _show(found: Health, without: Ablations | None) -> None:
         capsule_verdicts(found),
     )
     _section(
-        "couplings: entropy 1 is uniform, 0 all to one parent; polarised: children with a coupling above 0.9;\n"
-        "by input: 0 the same couplings for every input, 1 the input alone decides; parse tree: 1 the class decides",
-        ("layer", "entropy after each iteration", "active", "polarised", "by input", "parse tree"),
+        "couplings: entropy 1 is uniform, 0 all to one parent, also with active children counting more;\n"
+        "polarised: children with a coupling above 0.9; by input: 0 the same couplings for every input, 1 the input\n"
+        "alone decides them; parse tree: 1 the class of the input decides the one parent of every child",
+        ("layer", "entropy after each iteration", "by activity", "polarised", "by input", "parse tree"),
         [
             (
                 layer.name,
-                " ".join(f"{value:.3f}" for value in layer.couplings.entropy),
-                f"{layer.couplings.active_entropy:.3f}",
+                " ".join(f"{value:.4f}" for value in layer.couplings.entropy),
+                f"{layer.couplings.active_entropy:.4f}",
                 f"{layer.couplings.polarised[-1]:.1%}",
                 f"{layer.couplings.dependence:.3f}",
                 "-" if layer.couplings.parse_tree is None else f"{layer.couplings.parse_tree:.3f}",
@@ -116,7 +119,7 @@ def _show(found: Health, without: Ablations | None) -> None:
             )
             for layer in layers
         ],
-        [mirror_verdict(layer) for layer in layers],
+        [*(mirror_verdict(layer) for layer in layers), *gradient_verdicts(found)],
     )
     if found.moves is not None:
         _section(
@@ -142,13 +145,14 @@ def _show(found: Health, without: Ablations | None) -> None:
             for layer in layers
             for cost in layer.costs
         ],
+        [cost_verdict(layer) for layer in layers],
     )
     if without is not None:
         low, high = without.interval
         whole = f"{without.accuracy:.2%} ({low:.2%} to {high:.2%})"
         _section(
-            f"ablations of the trained network, not trained anew; whole: {whole}; lost: points of accuracy",
-            ("without", "layer", "accuracy", "95 % interval", "lost", "95 % interval"),
+            f"ablations of the trained network, without training (compare trains them); whole: {whole}",
+            ("ablation", "layer", "accuracy", "95 % interval", "points lost", "95 % interval"),
             [
                 (
                     row.kind,
@@ -168,21 +172,25 @@ def _interval(interval: tuple[float, float]) -> str:
     return f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"
 
 
-def _section(
-    title: str, header: tuple[str, ...], rows: list[tuple[str, ...]], verdicts: list[str] | None = None
-) -> None:
+def _section(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]], verdicts: list[str]) -> None:
     widths = [max(len(row[place]) for row in [header, *rows]) for place in range(len(header))]
     print(title)
     for row in [header, *rows]:
         cells = [f"{row[0]:<{widths[0]}}", *(f"{c:>{w}}" for c, w in zip(row[1:], widths[1:], strict=True))]
         print("  " + "  ".join(cells))
-    for verdict in verdicts or []:
+    for verdict in verdicts:
         print(f"  -> {verdict}")
     print()
 
 
 def _summary(found: Health, without: Ablations | None) -> dict[str, Any]:
-    from torchcaps.analysis.verdicts import ablation_verdicts, capsule_verdicts, coupling_verdict, mirror_verdict
+    from torchcaps.analysis.verdicts import (
+        ablation_verdicts,
+        capsule_verdicts,
+        coupling_verdict,
+        gradient_verdicts,
+        mirror_verdict,
+    )
 
     summary: dict[str, Any] = {
         "examples": found.examples,
@@ -213,6 +221,7 @@ def _summary(found: Health, without: Ablations | None) -> dict[str, Any]:
             *capsule_verdicts(found),
             *(coupling_verdict(layer) for layer in found.layers),
             *(mirror_verdict(layer) for layer in found.layers),
+            *gradient_verdicts(found),
         ],
     }
     if without is not None:
