@@ -7,6 +7,7 @@ import torchcaps as tc
 from torchcaps.analysis.layers import children_of_layers, named_layers
 from torchcaps.analysis.moves import MOVES, angles, mirrors, move, responses
 from torchcaps.errors import InputError
+from torchcaps.models import CapsuleModel
 from torchcaps.types import Capsules
 
 
@@ -25,13 +26,16 @@ def test_a_move_by_a_pixel_shifts_the_image():
     torch.testing.assert_close(move(images, 0, 0, 90), images.rot90(-1, (2, 3)), atol=1e-5, rtol=1e-5)
 
 
-class Compass:
+class Compass(CapsuleModel):
     """A network that is equivariant by construction: the pose points to the centre of brightness, which is its length.
 
     Two classes, of which the first one always wins; one primary capsule says the same.
     """
 
-    def __call__(self, images):
+    def __init__(self):
+        torch.nn.Module.__init__(self)
+
+    def forward(self, images):
         pose, active = self._moments(images)
         return Capsules(
             torch.stack([pose, torch.zeros_like(pose)], 1), torch.stack([active, torch.zeros_like(active)], 1)
