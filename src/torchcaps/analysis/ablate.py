@@ -70,7 +70,7 @@ class Ablations:
 
 
 def ablate(model: Model, data: Examples, known: Examples, *, seed: int = 0) -> Ablations:
-    """Test the network on `data` with each part taken from each layer in turn, and from all together.
+    """Test the network on `data` with each part taken from each layer in turn, and from all that have it together.
 
     known: other examples, whose mean couplings are the frozen ones. Each ablation is done to a copy; the model itself
     stays as it is.
@@ -103,9 +103,8 @@ def compared(kind: str, layer: str, whole: Evaluation, without: Evaluation) -> A
     """What is lost from one evaluation to the other, of the same examples."""
     worse, better = int((whole.right & ~without.right).sum()), int((without.right & ~whole.right).sum())
     lost = whole.accuracy - without.accuracy
-    return Ablation(
-        kind, layer, without.accuracy, _interval(without), lost, paired_interval(worse, better, whole.count)
-    )
+    interval = paired_interval(worse, better, whole.count)
+    return Ablation(kind, layer, without.accuracy, _interval(without), lost, interval)
 
 
 def paired_interval(worse: int, better: int, count: int, z: float = 1.959964) -> tuple[float, float]:

@@ -60,6 +60,7 @@ def health_command(words: list[str]) -> None:
 
 
 def _show(found: Health, without: Ablations | None) -> None:
+    from torchcaps.analysis.ablate import ABLATIONS
     from torchcaps.analysis.verdicts import (
         ablation_verdicts,
         capsule_verdicts,
@@ -150,8 +151,9 @@ def _show(found: Health, without: Ablations | None) -> None:
     if without is not None:
         low, high = without.interval
         whole = f"{without.accuracy:.2%} ({low:.2%} to {high:.2%})"
+        meaning = "".join(f"\n{kind}: {what}" for kind, what in ABLATIONS.items())
         _section(
-            f"ablations of the trained network, without training (compare trains them); whole: {whole}",
+            f"ablations of the trained network, without training (compare trains them); whole: {whole}{meaning}",
             ("ablation", "layer", "accuracy", "95 % interval", "points lost", "95 % interval"),
             [
                 (
