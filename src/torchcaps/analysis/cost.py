@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -46,17 +47,18 @@ def gradient_norms(model: Model, batch: Batch, loss: Loss) -> dict[str, Gradient
     layers = named_layers("gradient_norms", model)
     with torch.enable_grad(), given_children(layers) as seen:
         value = loss(model(batch.inputs), batch.labels)
-        result = {}
-        for name, layer in layers.items():
-            wanted = [p for p in layer.parameters() if p.requires_grad]
-            poses = [seen[name].poses] if seen[name].poses.requires_grad else []
-            grads: Any = torch.autograd.grad(value, [*wanted, *poses], retain_graph=True, allow_unused=True)
-            result[name] = GradientNorms(_norm(grads[: len(wanted)]), _norm(grads[len(wanted) :]))
-    return result
+    parts = {name: (list(layer.parameters()), [seen[name].poses]) for name, layer in layers.items()}
+    learning = [each for several in parts.values() for part in several for each in part if each.requires_grad]
+    found = torch.autograd.grad(value, learning, allow_unused=True)
+    squares = {each: _square(gradient) for each, gradient in zip(learning, found, strict=True)}
+    return {
+        name: GradientNorms(*(math.sqrt(sum(squares.get(each, 0.0) for each in part)) for part in several))
+        for name, several in parts.items()
+    }
 
 
-def _norm(gradients: tuple[Tensor | None, ...]) -> float:
-    return sum(float(each.cpu().double().square().sum()) for each in gradients if each is not None) ** 0.5
+def _square(gradient: Tensor | None) -> float:
+    return 0.0 if gradient is None else float(gradient.cpu().double().square().sum())
 
 
 @torch.no_grad()
