@@ -82,7 +82,7 @@ def test_uniform_routing_is_seen_to_do_nothing():
     (layer,) = health(network(routing="uniform"), images(), loss).layers
     assert layer.couplings.entropy == pytest.approx((1,))
     words = coupling_verdict(layer)
-    assert words == "classes: couplings are nearly uniform (entropy 1.0000): routing does little here"
+    assert words == "classes: couplings are nearly uniform (entropy 1.0000): routing seems to do little here"
     assert mirror_verdict(layer) == "classes: children x and -x give the same answer: the layer cannot tell them apart"
 
 
@@ -175,7 +175,7 @@ def test_verdicts_follow_the_figures():
         facts = replace(layer.couplings, entropy=(1.0, entropy), dependence=dependence)
         return coupling_verdict(replace(layer, couplings=facts))
 
-    assert coupled(0.5, 0.01).endswith("couplings are soft and nearly the same for every input: a fixed weighting")
+    assert coupled(0.5, 0.01).endswith("couplings are soft and nearly the same for every input, like a fixed weighting")
     assert coupled(0.1, 0.9).endswith("nearly all or nothing and mostly decided by the input (90% of their entropy)")
     assert coupled(0.5, 0.3).endswith("couplings are soft and decided by the input in part (30% of their entropy)")
     costs = tuple(IterationCost(n, 0.01 * n, 1_000_000 * n) for n in (1, 2, 3))

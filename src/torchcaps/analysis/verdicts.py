@@ -32,10 +32,10 @@ def coupling_verdict(layer: LayerHealth) -> str:
     facts = layer.couplings
     entropy = facts.entropy[-1]
     if entropy > EVEN:
-        return f"{layer.name}: couplings are nearly uniform (entropy {entropy:.4f}): routing does little here"
+        return f"{layer.name}: couplings are nearly uniform (entropy {entropy:.4f}): routing seems to do little here"
     kind = "nearly all or nothing" if entropy < SHARP else "soft"
     if facts.dependence < FIXED:
-        return f"{layer.name}: couplings are {kind} and nearly the same for every input: a fixed weighting"
+        return f"{layer.name}: couplings are {kind} and nearly the same for every input, like a fixed weighting"
     share = f"{facts.dependence:.0%} of their entropy"
     how = "mostly decided by the input" if facts.dependence > FREE else "decided by the input in part"
     return f"{layer.name}: couplings are {kind} and {how} ({share})"
