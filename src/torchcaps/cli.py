@@ -23,6 +23,7 @@ usage: torchcaps COMMAND ...
   viewpoint DATA   train on some viewpoints, test on new ones, beside another network
   report RUN       one page on a run, for the browser
   draw WHAT        pictures that explain: routing at work, votes, weights, viewpoints
+  health RUN       what routing does in a trained network, and what is lost without it
   list WHAT        what there is: models, routings, datasets or runs
   bench            time layers and models against their textbook versions
 

@@ -6,6 +6,7 @@ from torchcaps.commands.answers import explain_command, predict_command, similar
 from torchcaps.commands.compare import compare_command, viewpoint_command
 from torchcaps.commands.draw import draw_command
 from torchcaps.commands.evaluate import evaluate_command
+from torchcaps.commands.health import health_command
 from torchcaps.commands.report import report_command
 from torchcaps.commands.small import bench_command, list_command
 from torchcaps.commands.train import train_command
@@ -20,6 +21,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "viewpoint": viewpoint_command,
     "report": report_command,
     "draw": draw_command,
+    "health": health_command,
     "list": list_command,
     "bench": bench_command,
 }

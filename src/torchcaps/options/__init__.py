@@ -1,5 +1,6 @@
 """What the commands beside training take."""
 
+from torchcaps.options.analysis import Health
 from torchcaps.options.basic import Bench, Evaluate, Explain, List, Predict, Similar, TextInputs
 from torchcaps.options.compare import Compare, Report, Viewpoint
 from torchcaps.options.draw import (
@@ -28,6 +29,7 @@ __all__ = [
     "DrawWeights",
     "Evaluate",
     "Explain",
+    "Health",
     "List",
     "Predict",
     "Report",

@@ -1,0 +1,193 @@
+"""Ablations: the same trained network with a part of its routing taken away, without training it anew.
+
+If nothing is lost where couplings are uniform, random or frozen, routing decides nothing in this network.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from torchcaps.analysis.couplings import prior_of
+from torchcaps.analysis.health import coupling_facts, judging
+from torchcaps.analysis.layers import named_layers, named_primaries
+from torchcaps.bars import bar
+from torchcaps.data import Examples
+from torchcaps.evaluate import Evaluation, evaluate, wilson_interval
+from torchcaps.layers import PrimaryCapsules, RoutedLayer
+from torchcaps.layers.votes import FactorisedVotes, FullVotes, MatrixVotes, SharedVotes
+from torchcaps.models import Model
+from torchcaps.routing.attention import Attention
+from torchcaps.routing.competition import OverParents, compete, silence
+from torchcaps.routing.dynamic import Dynamic
+
+ABLATIONS = {
+    "uniform": "every child belongs to all parents alike",
+    "random": "every child is shared among parents by chance, in the same way for all examples",
+    "frozen": "every child keeps its mean couplings of the validation part, whatever the example",
+    "one iteration": "routing stops after its first update",
+    "no squash": "poses keep the length of their sums; the longest one wins",
+    "no transform": "children vote for their own pose, for all parents alike",
+}
+ALL = "all layers"
+NO_SQUASH = "no squash"
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """The accuracy without a part, with its 95 % interval, and how much of the whole network's accuracy is lost.
+
+    The interval of the loss is that of paired answers: both networks saw the same examples.
+    """
+
+    kind: str
+    layer: str
+    accuracy: float
+    interval: tuple[float, float]
+    lost: float
+    lost_interval: tuple[float, float]
+
+    @property
+    def matters(self) -> bool:
+        """Is the accuracy lower than before, beyond chance?"""
+        return self.lost_interval[0] > 0
+
+
+@dataclass(frozen=True)
+class Ablations:
+    """The whole network's accuracy with its interval, all ablations of it, and why others cannot be done."""
+
+    examples: int
+    accuracy: float
+    interval: tuple[float, float]
+    rows: tuple[Ablation, ...]
+    left_out: dict[tuple[str, str], str]
+
+
+def ablate(model: Model, data: Examples, known: Examples, *, seed: int = 0) -> Ablations:
+    """Test the network on `data` with each part taken from each layer in turn, and from all that have it together.
+
+    known: other examples, whose mean couplings are the frozen ones. Each ablation is done to a copy; the model itself
+    stays as it is.
+    """
+    layers = list(named_layers("ablate", model))
+    primaries = list(named_primaries(model))
+    with judging(model):
+        frozen = {name: facts.mean for name, facts in coupling_facts(model, known).items()}
+    whole = evaluate(model, data)
+    rows: list[Ablation] = []
+    left_out: dict[tuple[str, str], str] = {}
+    jobs = []
+    for kind in ABLATIONS:
+        names = [*primaries, *layers] if kind == NO_SQUASH else layers
+        jobs += [(kind, name, [name]) for name in names] + ([(kind, ALL, names)] if len(names) > 1 else [])
+    for kind, word, names in bar(jobs, "ablations"):
+        other = copy.deepcopy(model)
+        parts: dict[str, nn.Module] = {**named_primaries(other), **named_layers("ablate", other)}
+        reasons = [take_away(kind, parts[name], frozen.get(name), seed) for name in names]
+        if kind == NO_SQUASH and whole.many:
+            left_out[kind, word] = "lengths that may be above one have no threshold"
+        elif all(reasons):
+            left_out[kind, word] = reasons[-1]
+        else:
+            rows.append(compared(kind, word, whole, evaluate(other, data)))
+    return Ablations(whole.count, whole.accuracy, _interval(whole), tuple(rows), left_out)
+
+
+def compared(kind: str, layer: str, whole: Evaluation, without: Evaluation) -> Ablation:
+    """What is lost from one evaluation to the other, of the same examples."""
+    worse, better = int((whole.right & ~without.right).sum()), int((without.right & ~whole.right).sum())
+    lost = whole.accuracy - without.accuracy
+    interval = paired_interval(worse, better, whole.count)
+    return Ablation(kind, layer, without.accuracy, _interval(without), lost, interval)
+
+
+def paired_interval(worse: int, better: int, count: int, z: float = 1.959964) -> tuple[float, float]:
+    """The 95 % interval of (worse - better) / count in pairs of answers, of which so many changed (Agresti, Min 2005).
+
+    Half an example is added to each of the four cells: Wald's interval, which would be empty where nothing changed.
+    """
+    total = count + 2
+    difference, changed = worse - better, worse + better + 1
+    half = z * math.sqrt(changed - difference**2 / total) / total
+    return max(-1.0, difference / total - half), min(1.0, difference / total + half)
+
+
+def take_away(kind: str, part: nn.Module, frozen: Tensor | None, seed: int = 0) -> str:
+    """Take this away from a layer, in place; why it cannot be done, or nothing."""
+    if isinstance(part, PrimaryCapsules):
+        if part.activations is not None:
+            return "its poses are not squashed"
+        part.squash = "none"
+        return ""
+    assert isinstance(part, RoutedLayer)
+    routing = part.routing
+    if kind == "one iteration":
+        if routing.iterations == 1:
+            return f"{routing.name} has one iteration already"
+        routing.iterations = 1
+    elif kind == NO_SQUASH:
+        if not isinstance(routing, Dynamic | Attention):
+            return f"{routing.name} has no squash"
+        routing.squash = "none"
+    elif kind == "no transform":
+        return _without_transform(part)
+    else:
+        chosen = {"uniform": _uniform, "random": _random(seed), "frozen": _frozen(frozen, prior_of(routing))}[kind]
+        leaky = routing.leaky
+
+        def fixed(scores: Tensor, mask: Tensor | None, kept: Tensor | None, over_parents: OverParents) -> Tensor:
+            return chosen(scores, mask, over_parents, leaky)
+
+        vars(routing)["compete"] = fixed  # only this object: its class, and what that promises, stay
+    return ""
+
+
+Choose = Callable[[Tensor, Tensor | None, OverParents, bool], Tensor]
+
+
+def _uniform(scores: Tensor, mask: Tensor | None, over_parents: OverParents, leaky: bool) -> Tensor:
+    return compete(torch.zeros_like(scores), mask, None, over_parents, leaky=leaky)
+
+
+def _random(seed: int) -> Choose:
+    """Couplings drawn evenly from all distributions, for each child once."""
+
+    def choose(scores: Tensor, mask: Tensor | None, over_parents: OverParents, leaky: bool) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        drawn = torch.empty(scores.shape[1:]).exponential_(generator=generator).log().to(scores)
+        return compete(drawn.expand(scores.shape), mask, None, over_parents, leaky=leaky)
+
+    return choose
+
+
+def _frozen(couplings: Tensor | None, prior: Tensor | None) -> Choose:
+    def choose(scores: Tensor, mask: Tensor | None, over_parents: OverParents, leaky: bool) -> Tensor:
+        assert couplings is not None
+        whole = couplings if prior is None else couplings + prior
+        return silence(whole.to(scores).expand(scores.shape).contiguous(), mask, None, 0)
+
+    return choose
+
+
+@torch.no_grad()
+def _without_transform(layer: RoutedLayer) -> str:
+    """Identity matrices and no bias."""
+    votes = layer.votes
+    if not isinstance(votes, FullVotes | SharedVotes | FactorisedVotes | MatrixVotes):
+        return f"{type(votes).__name__} has no matrices to take away"
+    if votes.in_dim != votes.out_dim:
+        return f"poses of {votes.in_dim} numbers are no votes of {votes.out_dim}"
+    votes.normalise = False
+    for name, weight in votes.named_parameters():
+        weight.copy_(torch.zeros_like(weight) if name == "bias" else torch.eye(weight.shape[-1]).expand_as(weight))
+    return ""
+
+
+def _interval(result: Evaluation) -> tuple[float, float]:
+    return wilson_interval(result.count - result.errors, result.count)

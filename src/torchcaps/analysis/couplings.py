@@ -1,0 +1,167 @@
+"""What couplings say of a layer: how even they are, how much they depend on the input, and who receives them.
+
+A child's couplings are a distribution over the parents that compete for it: those of its own window or of all windows
+that see it, as the layer says (`over_parents`), and nobody as one more where routing leaks. Where attention has
+learned a prior, that is left out: what is measured is the competition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from torchcaps.functional import safe_divide
+from torchcaps.layers.base import Gathered
+from torchcaps.routing import Routing
+from torchcaps.routing.attention import Attention
+from torchcaps.routing.competition import OverParents, over_own_parents
+from torchcaps.types import Couplings
+
+BINS = 50  # of the histogram, from 0 to 1
+POLAR = 0.9  # a coupling above is nearly all of a child
+
+
+@dataclass(frozen=True)
+class CouplingFacts:
+    """What the couplings of a layer were on all examples.
+
+    entropy: for each iteration the mean over children of -sum c log c / log(parents): 1 is uniform, 0 all to one.
+    polarised: for each iteration the share of children whose strongest coupling is above 0.9.
+    active_entropy: the entropy of the last iteration, children weighed by their activations.
+    dependence: the share of the entropy of mean couplings that the input explains, 1 - mean H(c) / H(mean c): 0 means
+        the same couplings for every input, 1 that the input alone decides.
+    parse_tree: the mutual information of a child's parent and the class of the input, as a share of the most possible:
+        1 means that in each class every child has one parent, another one in every class. None without one class each.
+    mass: what each parent receives of all couplings, as a multiple of an even share, [j].
+    even: what a coupling would be if all were uniform.
+    histogram: how many couplings of the last iteration lie in each fiftieth from 0 to 1.
+    mean: the mean couplings, as the routing lays them out: [i j], or [h w i j] where parents compete over a grid.
+    """
+
+    entropy: tuple[float, ...]
+    polarised: tuple[float, ...]
+    active_entropy: float
+    dependence: float
+    parse_tree: float | None
+    mass: Tensor
+    even: float
+    histogram: Tensor
+    mean: Tensor
+
+
+def prior_of(routing: Routing) -> Tensor | None:
+    """The numbers that attention has learned to add to its couplings, [i j]; None in other routings."""
+    return routing.prior if isinstance(routing, Attention) else None
+
+
+def child_entropy(couplings: Couplings, over_parents: OverParents = over_own_parents) -> Float[Tensor, "*b i"]:
+    """The entropy of each child's couplings, in nats; what it keeps for nobody counts as one more parent."""
+    leak = (1 - over_parents(couplings, torch.sum)).clamp(min=0)
+    total = over_parents(torch.xlogy(couplings, couplings), torch.sum) + torch.xlogy(leak, leak)
+    return -total.squeeze(-1)
+
+
+class CouplingTally:
+    """Adds up the couplings of a layer, batch by batch.
+
+    classes: how many there are, or None where an input has not just one. leaky: may a child belong to nobody?
+    alike: are all children alike, as in a text, where the same place holds another word each time?
+    """
+
+    def __init__(self, classes: int | None = None, *, leaky: bool = False, alike: bool = False) -> None:
+        self.classes, self.leaky, self.alike = classes, leaky, alike
+        self.over_parents: OverParents = over_own_parents
+        self.children = 0.0
+        self.evenness: Tensor = torch.zeros((), dtype=torch.float64)  # [r 2]: relative entropy, polarised children
+        self.weighed = torch.zeros(2, dtype=torch.float64)  # relative entropy times activation, activation
+        self.histogram = torch.zeros(BINS, dtype=torch.float64)
+        self.sums: Tensor | None = None  # of couplings for each class, [y *rest i j]
+        self.counts: Tensor  # [y *rest i]
+        self.nats: Tensor  # of entropies, [*rest i]
+
+    def add(self, steps: list[Couplings], gathered: Gathered, labels: Tensor | None = None) -> None:
+        """The couplings [*b i j] after each iteration for these children; labels [b] where inputs have one class."""
+        over_parents = self.over_parents = gathered.over_parents
+        steps = [couplings.cpu() for couplings in steps]  # not every device has float64
+        last = steps[-1]
+        real = torch.ones_like(last[..., 0]) if gathered.mask is None else gathered.mask.cpu().to(last.dtype)
+        once, most = self._once(real, last.shape[-1])
+        once = once.where(most > 0, 0)  # with one parent there is nothing to decide
+        self.children += float(once.sum())
+        evenness = []
+        for couplings in steps:
+            nats = child_entropy(couplings, over_parents)
+            relative = safe_divide(nats, most)
+            polar = over_parents(couplings, torch.amax).squeeze(-1) > POLAR
+            evenness.append(torch.stack([(once * relative).sum(), (once * polar).sum()]))
+        self.evenness = self.evenness + torch.stack(evenness)
+        active = once * gathered.activations.cpu()
+        self.weighed += torch.stack([(active * relative).sum(), active.sum()])
+        self.histogram += torch.histc(last[real > 0].float().clamp(0, 1), BINS, 0, 1).double()
+        self._add_means(last, real, nats, labels)
+
+    def _once(self, real: Tensor, parents: int) -> tuple[Tensor, Tensor]:
+        """A weight that counts a child once, however many windows see it, and the highest entropy it may have."""
+        rivals = self.over_parents(real.unsqueeze(-1).expand(*real.shape, parents), torch.sum).squeeze(-1)
+        once = safe_divide(real * parents, rivals).double()
+        return once, (rivals + self.leaky).clamp(min=1).log()
+
+    def _add_means(self, couplings: Tensor, real: Tensor, nats: Tensor, labels: Tensor | None) -> None:
+        """Sums over all that counts as another example of the same child."""
+        batch = len(couplings)
+        if self.over_parents is over_own_parents:  # windows that route for themselves are examples, too
+            last = couplings.ndim - (2 if self.alike else 3)
+            couplings, real, nats = (part.flatten(0, last) for part in (couplings, real, nats))
+            if self.alike:
+                couplings, real, nats = (part.unsqueeze(1) for part in (couplings, real, nats))
+        group = torch.zeros(batch, dtype=torch.long) if labels is None else labels
+        group = group.cpu().repeat_interleave(len(couplings) // batch)
+        if self.sums is None:
+            self.sums = couplings.new_zeros((self.classes or 1, *couplings.shape[1:]), dtype=torch.float64)
+            self.counts = self.sums[..., 0].clone()
+            self.nats = self.counts[0].clone()
+        self.sums.index_add_(0, group, (couplings * real.unsqueeze(-1)).double())
+        self.counts.index_add_(0, group, real.double())
+        self.nats += (nats * real).double().sum(0)
+
+    def facts(self) -> CouplingFacts:
+        """What the couplings so far say."""
+        assert self.sums is not None
+        counts = self.counts.sum(0, keepdim=True)  # [1 *rest i]
+        means = _mean(self.sums.sum(0, keepdim=True), counts)
+        once, most = self._once((counts > 0).double(), means.shape[-1])
+        overall = child_entropy(means, self.over_parents)
+        possible = (once * overall).sum()
+        explained = (once * (overall - self.nats / counts.clamp(min=1))).sum().clamp(min=0)
+        mass = self.sums.flatten(0, -2).sum(0)
+        entropy, polarised = (self.evenness / max(self.children, 1.0)).clamp(max=1).mT.tolist()
+        return CouplingFacts(
+            entropy=tuple(entropy),
+            polarised=tuple(polarised),
+            active_entropy=float(safe_divide(*self.weighed)),
+            dependence=_ratio(explained, possible),
+            parse_tree=None if self.classes is None else self._parse_tree(overall, once, most),
+            mass=safe_divide(mass, mass.mean()).float(),
+            even=_ratio((once * (-most).exp()).sum(), once.sum()),
+            histogram=self.histogram,
+            mean=means[0].float(),
+        )
+
+    def _parse_tree(self, overall: Tensor, once: Tensor, most: Tensor) -> float:
+        assert self.sums is not None
+        within = child_entropy(_mean(self.sums, self.counts), self.over_parents)  # [y *rest i]
+        chances = safe_divide(self.counts, self.counts.sum(0))
+        told = (once * (overall - (chances * within).sum(0))).sum().clamp(min=0)
+        classes = -torch.xlogy(chances, chances).sum(0)
+        return _ratio(told, (once * torch.minimum(classes, most)).sum())
+
+
+def _mean(sums: Tensor, counts: Tensor) -> Tensor:
+    return sums / counts.clamp(min=1).unsqueeze(-1)
+
+
+def _ratio(part: Tensor, whole: Tensor) -> float:
+    return float(part / whole) if whole > 1e-6 else 0.0

@@ -1,0 +1,207 @@
+"""The health of routing in a trained network: which capsules live, what couplings do, what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from torchcaps.analysis.cost import GradientNorms, IterationCost, Loss, gradient_norms, iteration_costs
+from torchcaps.analysis.couplings import CouplingFacts, CouplingTally, prior_of
+from torchcaps.analysis.layers import CLASSES, children_of_layers, named_layers, named_primaries
+from torchcaps.analysis.moves import Mirror, Moves, mirrors, responses
+from torchcaps.bars import bar
+from torchcaps.data import Batch, Examples, Labelled, PairSet, split
+from torchcaps.evaluate import batches
+from torchcaps.layers import ConvCapsules, PrimaryCapsules, RoutedLayer
+from torchcaps.models import CapsuleModel, Model, TextModel
+from torchcaps.routing import Routing
+from torchcaps.types import Capsules
+
+DEAD = 0.1  # a capsule whose activation never reaches this is dead; where parents share one: of an even share
+STARVED = 0.1  # a parent that receives less than this of an even share is starved
+FEW = 64  # examples for what is measured on one batch
+
+
+@dataclass(frozen=True)
+class LayerHealth:
+    """One routed layer. children, parents: how many for one example. activity: the highest activation of each type of
+    parent, [j], and dead_below: what it must reach. mirror: what changes when the children's poses are negated.
+    """
+
+    name: str
+    routing: str
+    children: int
+    parents: int
+    activity: Tensor
+    dead_below: float
+    couplings: CouplingFacts
+    mirror: Mirror
+    gradients: GradientNorms
+    costs: tuple[IterationCost, ...]
+
+    @property
+    def dead(self) -> tuple[int, ...]:
+        """The types of parents that were active on no example."""
+        return _below(self.activity, self.dead_below)
+
+    @property
+    def starved(self) -> tuple[int, ...]:
+        """The types of parents that receive less than a tenth of their even share of couplings."""
+        return _below(self.couplings.mass, STARVED)
+
+    @property
+    def gives_classes(self) -> bool:
+        return self.name.endswith(CLASSES)
+
+
+@dataclass(frozen=True)
+class PrimaryHealth:
+    """Primary capsules: the highest activation of each type, [i]."""
+
+    name: str
+    activity: Tensor
+
+    @property
+    def dead(self) -> tuple[int, ...]:
+        return _below(self.activity, DEAD)
+
+
+@dataclass(frozen=True)
+class Health:
+    """All routed layers of a network, its primary capsules, and for images how capsules answer to small moves."""
+
+    examples: int
+    classes: tuple[str, ...]
+    primaries: tuple[PrimaryHealth, ...]
+    layers: tuple[LayerHealth, ...]
+    moves: Moves | None
+
+
+def sample(data: Examples, count: int) -> Examples:
+    """At most so many examples: classes in their proportions, or pairs spread evenly over all."""
+    if count >= len(data):
+        return data
+    if isinstance(data, PairSet):
+        return data.shortened(count)
+    assert isinstance(data, Labelled)
+    chosen: Examples = split(data, [count])[0]
+    return chosen
+
+
+@contextmanager
+def judging(model: Model) -> Iterator[torch.device]:
+    """The model in evaluation mode, and as it was afterwards; gives the device where its weights are."""
+    modes = {module: module.training for module in model.modules()}
+    try:
+        yield next(model.eval().parameters()).device
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def health(model: Model, data: Examples, loss: Loss, *, batch_size: int = 16) -> Health:
+    """Measure every routed layer on these examples. loss: of the answer and the labels, for the norms of gradients.
+
+    What is measured on one batch (gradients, moves, signs, costs) takes the first 64 of them.
+    """
+    layers = named_layers("health", model)
+    with judging(model) as device:
+        few = data.batch(torch.arange(min(FEW, len(data))))
+        few = Batch(few.inputs.to(device), few.labels.to(device))
+        with torch.no_grad():
+            seen, _ = children_of_layers(model, few.inputs)
+        activity = activities(model, data, batch_size)
+        couplings = coupling_facts(model, data, batch_size)
+        signs, gradients = mirrors(model, few.inputs), gradient_norms(model, few, loss)
+        moves = responses(model, few.inputs) if isinstance(model, CapsuleModel) else None
+        costs = {name: iteration_costs(layer, seen[name]) for name, layer in layers.items()}
+    found = tuple(
+        LayerHealth(
+            name,
+            layer.routing.name,
+            children=seen[name].activations[0].numel(),
+            parents=parents_of(layer, seen[name]),
+            activity=activity[name],
+            dead_below=dead_below(layer.routing, len(activity[name])),
+            couplings=couplings[name],
+            mirror=signs[name],
+            gradients=gradients[name],
+            costs=costs[name],
+        )
+        for name, layer in layers.items()
+    )
+    primaries = tuple(PrimaryHealth(name, activity[name]) for name in named_primaries(model))
+    return Health(len(data), data.classes, primaries, found, moves)
+
+
+def dead_below(routing: Routing, parents: int) -> float:
+    """What the activation of a living parent reaches: a tenth, or a tenth of an even share where they sum to one."""
+    return DEAD / parents if routing.loss == "nll" else DEAD
+
+
+@torch.no_grad()
+def parents_of(layer: RoutedLayer, children: Capsules) -> int:
+    """How many parents an example has."""
+    one = Capsules(*(None if part is None else part[:1] for part in children))  # type: ignore[arg-type]
+    return layer(one).activations[0].numel()
+
+
+@torch.no_grad()
+def activities(model: Model, data: Examples, batch_size: int = 64) -> dict[str, Float[Tensor, " j"]]:
+    """The highest activation of each type of capsule in all examples and places, for every capsule layer."""
+    found: dict[str, Tensor] = {}
+
+    def note(name: str, module: torch.nn.Module) -> torch.utils.hooks.RemovableHandle:
+        def hook(module: torch.nn.Module, arguments: object, given: Capsules) -> None:
+            active = given.activations
+            if given.mask is not None:
+                active = active.masked_fill(~given.mask, 0)
+            most = active.flatten(0, -2).amax(0).float().cpu()
+            found[name] = torch.maximum(found[name], most) if name in found else most
+
+        return module.register_forward_hook(hook)
+
+    modules: dict[str, PrimaryCapsules | RoutedLayer] = {**named_primaries(model), **named_layers("health", model)}
+    handles = [note(name, module) for name, module in modules.items()]
+    device = next(model.parameters()).device
+    try:
+        for batch in batches(data, batch_size):
+            model(batch.inputs.to(device))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+@torch.no_grad()
+def coupling_facts(model: Model, data: Examples, batch_size: int = 16) -> dict[str, CouplingFacts]:
+    """What the couplings of each routed layer are on these examples."""
+    layers = named_layers("health", model)
+    texts = isinstance(model, TextModel)
+    one = data.batch(torch.zeros(1, dtype=torch.long)).labels.ndim == 1
+    classes = len(data.classes) if one else None
+    tallies = {
+        name: CouplingTally(classes, leaky=layer.routing.leaky, alike=texts and not isinstance(layer, ConvCapsules))
+        for name, layer in layers.items()
+    }
+    device = next(model.parameters()).device
+    for batch in bar(batches(data, batch_size), "couplings", -(-len(data) // batch_size)):
+        seen, _ = children_of_layers(model, batch.inputs.to(device))
+        for name, layer in layers.items():
+            gathered = layer.gather(seen[name])
+            steps = layer.routing.trace(
+                layer.vote(gathered), gathered.activations, mask=gathered.mask, over_parents=gathered.over_parents
+            )
+            prior = prior_of(layer.routing)
+            couplings = [step.routed.couplings - (0 if prior is None else prior) for step in steps]
+            tallies[name].add(couplings, gathered, batch.labels if one else None)
+    return {name: tally.facts() for name, tally in tallies.items()}
+
+
+def _below(values: Tensor, threshold: float) -> tuple[int, ...]:
+    return tuple((values < threshold).nonzero().flatten().tolist())

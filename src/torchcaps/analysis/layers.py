@@ -1,0 +1,70 @@
+"""The routed layers of a network by name, and what each of them is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+
+from torchcaps.errors import complaint
+from torchcaps.layers import PrimaryCapsules, RoutedLayer
+from torchcaps.models import CapsuleModel, Model, TextCapsules
+from torchcaps.models.text import Branch
+from torchcaps.types import Capsules
+
+CLASSES = "classes"
+
+
+def named_layers(owner: str, model: Any) -> dict[str, RoutedLayer]:
+    """The routed layers in their order; the last one gives the classes. Of texts, those of each branch."""
+    if isinstance(model, CapsuleModel):
+        return _named(model.routed_layers)
+    if isinstance(model, TextCapsules):
+        branches = {branch.ngram: branch for branch in model.branches if isinstance(branch, Branch)}
+        return {
+            f"{ngram}-grams {name}": layer
+            for ngram, branch in branches.items()
+            for name, layer in _named(branch.routed_layers).items()
+        }
+    remedy = "Choose a run of efficient, capsnet, matrix, matrix-small, text-a or text-b."
+    raise complaint(owner, "a network that routes capsules", type(model).__name__, remedy)
+
+
+def _named(layers: list[RoutedLayer]) -> dict[str, RoutedLayer]:
+    return {CLASSES if layer is layers[-1] else f"layer {number}": layer for number, layer in enumerate(layers, 1)}
+
+
+def named_primaries(model: Any) -> dict[str, PrimaryCapsules]:
+    """The primary capsules; of texts, those of each branch."""
+    if isinstance(model, TextCapsules):
+        branches = [branch for branch in model.branches if isinstance(branch, Branch)]
+        return {f"{branch.ngram}-grams primary": branch.primary for branch in branches}
+    return {"primary": model.primary}
+
+
+@contextmanager
+def given_children(layers: dict[str, RoutedLayer]) -> Iterator[dict[str, Capsules]]:
+    """A dictionary that fills with the children of each layer when the network is called."""
+    seen: dict[str, Capsules] = {}
+
+    def note(name: str) -> Any:
+        def hook(layer: RoutedLayer, arguments: tuple[Capsules]) -> None:
+            seen[name] = arguments[0]
+
+        return hook
+
+    handles = [layer.register_forward_pre_hook(note(name)) for name, layer in layers.items()]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def children_of_layers(model: Model, inputs: Tensor) -> tuple[dict[str, Capsules], Capsules]:
+    """What each routed layer is given for these inputs, by its name, and the answer of the network."""
+    with given_children(named_layers("children_of_layers", model)) as seen:
+        answer: Capsules = model(inputs)
+    return seen, answer

@@ -1,0 +1,113 @@
+"""Plain words for what health and ablations found."""
+
+from __future__ import annotations
+
+from torchcaps.analysis.ablate import ALL, Ablation, Ablations
+from torchcaps.analysis.health import Health, LayerHealth
+
+EVEN, SHARP = 0.95, 0.2  # a mean entropy above is nearly uniform, below nearly all or nothing
+FIXED, FREE = 0.05, 0.5  # a dependence below is a fixed weighting, above decided by the input
+
+VANISHED = 1e-3  # a gradient below this share of the last layer's
+
+
+def capsule_verdicts(health: Health) -> list[str]:
+    """Which capsules are dead or starved, layer by layer."""
+    lines = [f"{each.name}: dead: {_of(each.dead, len(each.activity))}" for each in health.primaries]
+    for layer in health.layers:
+        names = (*health.classes, "noise") if layer.gives_classes else None
+        dead, starved = (_of(which, len(layer.activity), names) for which in (layer.dead, layer.starved))
+        lines.append(f"{layer.name}: dead: {dead}; starved: {starved}")
+    return lines
+
+
+def _of(which: tuple[int, ...], total: int, names: tuple[str, ...] | None = None) -> str:
+    listed = ", ".join(str(place) if names is None else names[place] for place in which[:8])
+    more = ", ..." if len(which) > 8 else ""
+    return f"{len(which)} of {total}" + (f" ({listed}{more})" if which else "")
+
+
+def coupling_verdict(layer: LayerHealth) -> str:
+    """Whether routing decides anything in this layer, as far as its couplings tell."""
+    facts = layer.couplings
+    entropy = facts.entropy[-1]
+    if entropy > EVEN:
+        return f"{layer.name}: couplings are nearly uniform (entropy {entropy:.4f}): routing seems to do little here"
+    kind = "nearly all or nothing" if entropy < SHARP else "soft"
+    if facts.dependence < FIXED:
+        return f"{layer.name}: couplings are {kind} and nearly the same for every input, like a fixed weighting"
+    share = f"{facts.dependence:.0%} of their entropy"
+    how = "mostly decided by the input" if facts.dependence > FREE else "decided by the input in part"
+    return f"{layer.name}: couplings are {kind} and {how} ({share})"
+
+
+def mirror_verdict(layer: LayerHealth) -> str:
+    """Whether the network tells the children of this layer from their negatives."""
+    if layer.mirror.change < 1e-5:
+        return f"{layer.name}: children x and -x give the same answer: the layer cannot tell them apart"
+    return f"{layer.name}: x and -x differ: {layer.mirror.answers:.0%} of answers change"
+
+
+def gradient_verdicts(health: Health) -> list[str]:
+    """Whether the loss's gradient reaches the first layer on the way to the classes; of texts, in each branch."""
+    lines, first = [], health.layers[0]
+    for number, layer in enumerate(health.layers):
+        if layer.gives_classes:
+            lines.append(_gradient_verdict(first, layer))
+            first = health.layers[min(number + 1, len(health.layers) - 1)]
+    return lines
+
+
+def _gradient_verdict(first: LayerHealth, last: LayerHealth) -> str:
+    if last.gradients.poses == 0:
+        return f"{last.name}: no gradient at all: nothing is learned from these examples"
+    if first is last:
+        return f"{last.name}: the gradient reaches the children"
+    share = first.gradients.poses / last.gradients.poses
+    how = "vanishes on the way" if share < VANISHED else "arrives"
+    return f"{first.name}: the gradient {how}: by poses {share:.2g} times that of {last.name}"
+
+
+def cost_verdict(layer: LayerHealth) -> str:
+    """What an iteration more costs."""
+    first, last = layer.costs[0], layer.costs[-1]
+    if first is last:
+        return f"{layer.name}: one iteration, {1e3 * first.seconds:.1f} ms"
+    each = (last.seconds - first.seconds) / (last.iterations - 1)
+    room = (last.peak_bytes - first.peak_bytes) / (last.iterations - 1)
+    return f"{layer.name}: about {1e3 * each:.1f} ms and {room / 1e6:.1f} MB for each iteration after the first"
+
+
+def move_verdict(health: Health) -> str:
+    """Whether poses move and activations stay when the image moves."""
+    assert health.moves is not None
+    most = health.moves.responses[-1]
+    share = most.angle / health.moves.between if health.moves.between else 0.0
+    angle = f"{most.angle:.1f} degrees, {share:.0%} of the angle between images of one class"
+    return f"{most.move}: the pose of the class turns by {angle}; its activation changes by {most.change:.3f}"
+
+
+def ablation_verdicts(found: Ablations) -> list[str]:
+    """Does routing matter in this network? By layer, and for all together where there are several."""
+    rows = {(row.kind, row.layer): row for row in found.rows}
+    layers = [layer for kind, layer in rows if kind == "uniform"]
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for (kind, layer), why in found.left_out.items():
+        reasons.setdefault((kind, why), []).append(layer)
+    missing = [f"{kind} cannot be tried in {', '.join(names)}: {why}" for (kind, why), names in reasons.items()]
+    return missing + [_ablation_verdict(layer, rows["uniform", layer], rows["frozen", layer]) for layer in layers]
+
+
+def _ablation_verdict(layer: str, uniform: Ablation, frozen: Ablation) -> str:
+    where = "routing" if layer == ALL else f"routing in {layer}"
+    if not uniform.matters:
+        others = f", but frozen ones {_points(frozen)}" if frozen.matters else ""
+        return f"{where} decides nothing that can be told: uniform couplings lose {_points(uniform)}{others}"
+    if not frozen.matters:
+        return f"{where} acts as a fixed weighting: uniform couplings lose {_points(uniform)}, frozen {_points(frozen)}"
+    return f"{where} matters: uniform couplings lose {_points(uniform)}, frozen {_points(frozen)}"
+
+
+def _points(row: Ablation) -> str:
+    low, high = row.lost_interval
+    return f"{100 * row.lost:.1f} points ({100 * low:.1f} to {100 * high:.1f})"
