@@ -53,7 +53,10 @@ def test_health_of_texts(capsys, tmp_path):
     generator = random.Random(0)
     rows = [(sentence(generator, kind), kind) for kind in ("good", "bad") for _ in range(20)]
     table = write_table(tmp_path / "films.csv", rows)
-    assert run("train", table, *SLIM, "--epochs", 1, "--batch-size", 20, "--out", tmp_path / "run") == 0
+    assert (
+        run("train", table, *SLIM, "--option", "window=3", "--epochs", 1, "--batch-size", 20, "--out", tmp_path / "run")
+        == 0
+    )
     capsys.readouterr()
     assert run("health", tmp_path / "run", "--json") == 0
     found = json.loads(capsys.readouterr().out)

@@ -12,7 +12,7 @@ from torchcaps.cli import main
 from torchcaps.config import Train, TrainConfig, load_config
 from torchcaps.parsing import parse
 from torchcaps.plots.training import training_figure
-from torchcaps.report import _train_command
+from torchcaps.report.basics import train_command
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +37,7 @@ def test_the_page_needs_nothing_and_fits(reported, open_page, scheme, width):
     assert dark == (scheme == "dark")
     titles = page.locator("h2").all_inner_texts()
     assert {"Data", "Training", "Test", "Right and wrong", "How this was made"} <= set(titles)
+    assert {"Reconstructions", "Routing trees", "Health of the routing"} <= set(titles)
     assert "left" in page.locator("table").first.inner_text()
 
 
@@ -54,10 +55,10 @@ def test_the_command_of_a_page_makes_the_same_config(reported):
     import shlex
 
     config = load_config(reported / "config.json")
-    words = shlex.split(_train_command(config))[2:]
+    words = shlex.split(train_command(config))[2:]
     again = parse(Train, words, "train", "", Train())
     assert all(getattr(again, name) == value for name, value in vars(config).items())
-    assert _train_command(TrainConfig()) == "torchcaps train mnist-5k"
+    assert train_command(TrainConfig()) == "torchcaps train mnist-5k"
 
 
 def test_tables_and_paragraphs_escape_what_they_are_given():

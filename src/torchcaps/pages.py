@@ -6,6 +6,7 @@ import base64
 import html
 import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -36,12 +37,24 @@ def _cell(value: object) -> str:
     return f"<td{' class=number' if number else ''}>{html.escape(text)}</td>"
 
 
+def listing(lines: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>"
+
+
 def picture(figure: Any, alt: str) -> str:
     """A matplotlib figure, within the page; where a screen is narrow one scrolls along it."""
     room = io.BytesIO()
     figure.savefig(room, dpi=130, format="png")
-    data = base64.b64encode(room.getvalue()).decode()
-    width = round(float(figure.get_figwidth()) * 96)
+    return _image(room.getvalue(), alt, round(float(figure.get_figwidth()) * 96))
+
+
+def image_file(path: Path, alt: str, width: int = 720) -> str:
+    """A picture from a file, within the page."""
+    return _image(path.read_bytes(), alt, width)
+
+
+def _image(content: bytes, alt: str, width: int) -> str:
+    data = base64.b64encode(content).decode()
     size = f"width: {width}px; min-width: {min(width, 620)}px"
     alt = html.escape(alt, quote=True)
     return f"<div class='wide'><img style='{size}' alt='{alt}' src='data:image/png;base64,{data}'></div>"
@@ -67,6 +80,7 @@ body { font: 16px/1.55 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; 
 h1 { font-size: 1.5rem; line-height: 1.25; margin: .4rem 0; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .5rem;
   padding-top: 1rem; border-top: 1px solid var(--line); } h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; }
 small, .soft { color: var(--soft); font-weight: normal; } p { margin: .5rem 0; max-width: 46rem; }
+ul { margin: .5rem 0; padding-left: 1.2rem; max-width: 46rem; }
 .wide { overflow-x: auto; margin: .6rem 0; }
 img { display: block; max-width: 100%; height: auto; background: #fff; border-radius: 6px; }
 table { border-collapse: collapse; font-size: .9rem; } th { text-align: left; color: var(--soft); font-weight: 600; }

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from torchcaps.analysis.places import receptive_fields
+from torchcaps.analysis.places import part_maps, receptive_fields
 from torchcaps.errors import check_count, complaint
 from torchcaps.layers import ConvCapsules, RoutedLayer
 from torchcaps.layers.conv import Windows
@@ -180,6 +180,14 @@ def routing_tree(traced: Traced, labels: Sequence[int] | None = None, most: int 
     shares = torch.stack([place_flows(traced, label) for label in roots]).mean(0)
     boxes = traced.levels[0].boxes
     return Tree(traced.image, final, roots, top + 1, tuple(nodes.values()), tuple(edges), boxes, shares)
+
+
+def tree_maps(model: CapsuleModel, image: Float[Tensor, "c h w"], tree: Tree) -> dict[int, Tensor] | None:
+    """Where capsules have no place: which pixels move each leaf of the tree, by its number."""
+    if any(node.box for node in tree.leaves):
+        return None
+    numbers = [node.number for node in tree.leaves]
+    return dict(zip(numbers, part_maps(model, image, numbers), strict=True))
 
 
 def place_flows(traced: Traced, label: int) -> Float[Tensor, " places"]:

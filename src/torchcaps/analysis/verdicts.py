@@ -11,6 +11,18 @@ FIXED, FREE = 0.05, 0.5  # a dependence below is a fixed weighting, above decide
 VANISHED = 1e-3  # a gradient below this share of the last layer's
 
 
+def health_verdicts(health: Health) -> list[str]:
+    """All that couplings, capsules, signs, gradients and moves tell."""
+    layers = health.layers
+    return [
+        *capsule_verdicts(health),
+        *(coupling_verdict(layer) for layer in layers),
+        *(mirror_verdict(layer) for layer in layers),
+        *gradient_verdicts(health),
+        *([] if health.moves is None else [move_verdict(health)]),
+    ]
+
+
 def capsule_verdicts(health: Health) -> list[str]:
     """Which capsules are dead or starved, layer by layer."""
     lines = [f"{each.name}: dead: {_of(each.dead, len(each.activity))}" for each in health.primaries]

@@ -97,9 +97,8 @@ def _explained(
     import torch
 
     from torchcaps.analysis.perturb import perturb
-    from torchcaps.analysis.places import part_maps
     from torchcaps.analysis.reconstruct import draw_classes
-    from torchcaps.analysis.trees import coupling_moves, routing_tree, trace_image
+    from torchcaps.analysis.trees import coupling_moves, routing_tree, trace_image, tree_maps
     from torchcaps.models import CapsuleModel
     from torchcaps.plots.capsules import drawing_figure, sheet_figure
     from torchcaps.plots.trees import moves_figure, tree_figure
@@ -125,11 +124,7 @@ def _explained(
         traced = trace_image(model, image)
         tree = routing_tree(traced, labels)
         facts["parts"] = _parts(tree, classes, options.top)
-        maps = None
-        if not any(node.box for node in tree.leaves):
-            numbers = [node.number for node in tree.leaves]
-            maps = dict(zip(numbers, part_maps(model, image, numbers), strict=True))
-        figures["tree"] = tree_figure(tree, classes, maps)
+        figures["tree"] = tree_figure(tree, classes, tree_maps(model, image, tree))
         figures["couplings"] = moves_figure(coupling_moves(traced, labels[0]), classes)
     return facts, figures
 

@@ -186,13 +186,7 @@ def _section(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]], v
 
 
 def _summary(found: Health, without: Ablations | None) -> dict[str, Any]:
-    from torchcaps.analysis.verdicts import (
-        ablation_verdicts,
-        capsule_verdicts,
-        coupling_verdict,
-        gradient_verdicts,
-        mirror_verdict,
-    )
+    from torchcaps.analysis.verdicts import ablation_verdicts, health_verdicts
 
     summary: dict[str, Any] = {
         "examples": found.examples,
@@ -219,12 +213,7 @@ def _summary(found: Health, without: Ablations | None) -> dict[str, Any]:
             for layer in found.layers
         ],
         "moves": None if found.moves is None else asdict(found.moves),
-        "verdicts": [
-            *capsule_verdicts(found),
-            *(coupling_verdict(layer) for layer in found.layers),
-            *(mirror_verdict(layer) for layer in found.layers),
-            *gradient_verdicts(found),
-        ],
+        "verdicts": health_verdicts(found),
     }
     if without is not None:
         summary["ablations"] = {

@@ -55,7 +55,7 @@ def examples_figure(model: ImageModel, data: Examples, result: Evaluation, colum
     Below each image stands its reconstruction, drawn from the predicted capsule; where an image shows two things, each
     is drawn in a colour of its own. Labels read truth -> answer (activation).
     """
-    rows = torch.cat([_spread(result, columns), worst_mistakes(result, 2 * columns)])
+    rows = torch.cat([spread(result, columns), worst_mistakes(result, 2 * columns)])
     batch = data.batch(rows)
     drawn = None
     if model.decoder is not None:
@@ -98,7 +98,7 @@ def _caption(result: Evaluation, row: int) -> str:
     return f"{words} ({active:.2f})"
 
 
-def _spread(result: Evaluation, count: int) -> Tensor:
+def spread(result: Evaluation, count: int) -> Tensor:
     """Examples answered rightly, taking the classes in turn."""
     right = result.right.nonzero().squeeze(-1)
     labels = result.labels[right, 0]

@@ -1,53 +1,25 @@
-"""One page on a run: what was learned from what, how well, where it fails, and what its capsules do."""
+"""Sections on what was learned from what, and how well."""
 
 from __future__ import annotations
 
 import csv
 import html
 import shlex
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import torch
+from torch import Tensor
 
 from torchcaps import pages
-from torchcaps.bars import bar
 from torchcaps.config import TrainConfig
-from torchcaps.data import Splits, TextSet
-from torchcaps.evaluate import Evaluation, evaluate
+from torchcaps.data import TextSet
 from torchcaps.plots.evaluation import confusion_figure, examples_figure, worst_mistakes
 from torchcaps.plots.training import training_figure
+from torchcaps.report.subject import Subject
 from torchcaps.runs import Run
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What the sections of a report look at."""
-
-    run: Run
-    model: Any
-    parts: Splits
-    result: Evaluation
-    count: int
-
-
-def write_report(run: Run, path: Path, *, data_dir: Path | None = None, count: int = 500) -> Path:
-    """Write the page of a run. count: how many examples the slower sections look at."""
-    from torchcaps.runs import parts_for
-
-    parts = parts_for(run, None, data_dir)
-    model = run.load_model()
-    subject = Subject(run, model, parts, evaluate(model, parts.test), count)
-    sections = [section(subject) for section in bar(SECTIONS, "report", len(SECTIONS))]
-    body = "\n".join(section for section in sections if section)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(pages.page(f"torchcaps: {run.folder.name}", body), encoding="utf-8")
-    return path
-
-
-def _summary(subject: Subject) -> str:
+def summary(subject: Subject) -> str:
     run, result = subject.run, subject.result
     low, high = result.error_interval
     numbers = sum(parameter.numel() for parameter in subject.model.parameters())
@@ -73,7 +45,7 @@ def _metrics(run: Run) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _data_section(subject: Subject) -> str:
+def data_section(subject: Subject) -> str:
     parts = {name: part for name, part in subject.parts._asdict().items() if part is not None and len(part)}
     sizes = ", ".join(f"{len(part):,} for {name}" for name, part in parts.items())
     shape = subject.run.facts.image_shape
@@ -88,13 +60,13 @@ def _data_section(subject: Subject) -> str:
     return pages.heading("Data") + words + pages.table(rows, ["class", *counted])
 
 
-def _training(subject: Subject) -> str:
+def training(subject: Subject) -> str:
     rows = _metrics(subject.run)
     figure = training_figure(rows)
     return pages.heading("Training") + pages.picture(figure, f"loss and accuracy over {len(rows)} epochs")
 
 
-def _test(subject: Subject) -> str:
+def test(subject: Subject) -> str:
     result = subject.result
     rows = [
         (name, f"{count:,}", _share(recall), _share(precision)) for name, count, recall, precision in result.per_class()
@@ -112,7 +84,7 @@ def _share(value: float) -> str:
     return "-" if value != value else f"{value:.2%}"
 
 
-def _cases(subject: Subject) -> str:
+def cases(subject: Subject) -> str:
     title = pages.heading("Right and wrong")
     if not isinstance(subject.parts.test, TextSet):
         figure = examples_figure(subject.model, subject.parts.test, subject.result)
@@ -127,7 +99,7 @@ def _cases(subject: Subject) -> str:
     return title + pages.table(rows, ["truth", "answer", "activation", "text"])
 
 
-def _names(subject: Subject, true: torch.Tensor) -> str:
+def _names(subject: Subject, true: Tensor) -> str:
     return ", ".join(name for name, there in zip(subject.result.classes, true.tolist(), strict=True) if there) or "-"
 
 
@@ -136,7 +108,7 @@ def _short(subject: Subject, row: int) -> str:
     return text if len(text) <= 300 else f"{text[:300]} …"
 
 
-def _words(subject: Subject) -> str:
+def words(subject: Subject) -> str:
     """Of texts: which words decided, for some that were answered rightly."""
     from torchcaps.explain import explain_texts, html_section
     from torchcaps.models import TextCapsules
@@ -150,15 +122,15 @@ def _words(subject: Subject) -> str:
     return pages.heading("Which words decided") + pages.paragraph(words) + sections
 
 
-def _commands(subject: Subject) -> str:
+def commands(subject: Subject) -> str:
     run = subject.run
-    lines = [_train_command(run.config), f"torchcaps evaluate {run.folder}", f"torchcaps report {run.folder}"]
+    lines = [train_command(run.config), f"torchcaps evaluate {run.folder}", f"torchcaps report {run.folder}"]
     made = [name for name in ("attack", "jumble", "strange") if (run.folder / name / "results.json").exists()]
     lines += [f"torchcaps {name} {run.folder}" for name in made]
     return pages.heading("How this was made") + pages.commands(lines)
 
 
-def _train_command(config: TrainConfig) -> str:
+def train_command(config: TrainConfig) -> str:
     """The training as a command, with all that differs from what a config is by itself."""
     words = ["torchcaps", "train", config.data]
     usual = asdict(TrainConfig())
@@ -172,14 +144,3 @@ def _train_command(config: TrainConfig) -> str:
         for one in value if isinstance(value, tuple | list) else (value,):
             words += [flag, str(one)]
     return shlex.join(words)
-
-
-SECTIONS: tuple[Callable[[Subject], str], ...] = (
-    _summary,
-    _data_section,
-    _training,
-    _test,
-    _cases,
-    _words,
-    _commands,
-)

@@ -1,0 +1,42 @@
+"""One page on a run: what was learned from what, how well, where it fails, and what its capsules do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from torchcaps import pages
+from torchcaps.bars import bar
+from torchcaps.errors import complaint
+from torchcaps.evaluate import evaluate
+from torchcaps.report import basics, inside
+from torchcaps.report.subject import Subject
+from torchcaps.runs import Run, parts_for
+
+SECTIONS: tuple[Callable[[Subject], str], ...] = (
+    basics.summary,
+    basics.data_section,
+    basics.training,
+    basics.test,
+    basics.cases,
+    basics.words,
+    inside.reconstructions,
+    inside.dimensions,
+    inside.trees,
+    inside.routing_health,
+    inside.attacks,
+    basics.commands,
+)
+
+
+def write_report(run: Run, path: Path, *, data_dir: Path | None = None, count: int = 500) -> Path:
+    """Write the page of a run. count: how many examples the slower sections look at."""
+    model = run.load_model()
+    parts = parts_for(run, None, data_dir)
+    if not len(parts.test):
+        raise complaint("report", "examples in the test part", "none", "Train with --test above 0.")
+    subject = Subject(run, model, parts, evaluate(model, parts.test), count)
+    body = "\n".join(filter(None, (section(subject) for section in bar(SECTIONS, "report", len(SECTIONS)))))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(pages.page(f"torchcaps: {run.folder.name}", body), encoding="utf-8")
+    return path
