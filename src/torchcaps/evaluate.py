@@ -78,7 +78,8 @@ def wilson_interval(successes: int, count: int, z: float = 1.959964) -> tuple[fl
     centre = rate + z * z / (2 * count)
     half = z * math.sqrt(rate * (1 - rate) / count + z * z / (4 * count * count))
     scale = 1 + z * z / count
-    return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
+    low, high = (centre - half) / scale, (centre + half) / scale
+    return max(0.0, min(rate, low)), min(1.0, max(rate, high))  # rounding would leave a rate of 0 or 1 outside
 
 
 @dataclass(frozen=True)
