@@ -19,6 +19,7 @@ usage: torchcaps COMMAND ...
   predict RUN ...  classify pictures or texts
   explain RUN ...  which words of a text decided
   similar RUN ...  which texts are alike
+  attack RUN       accuracy when pixels are changed to mislead a network
   list WHAT        what there is: models, routings, datasets or runs
   bench            time layers and models against their textbook versions
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from torchcaps.commands.answers import explain_command, predict_command, similar_command
+from torchcaps.commands.attack import attack_command
 from torchcaps.commands.evaluate import evaluate_command
 from torchcaps.commands.small import bench_command, list_command
 from torchcaps.commands.train import train_command
@@ -13,6 +14,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "predict": predict_command,
     "explain": explain_command,
     "similar": similar_command,
+    "attack": attack_command,
     "list": list_command,
     "bench": bench_command,
 }
