@@ -20,6 +20,8 @@ usage: torchcaps COMMAND ...
   explain RUN ...  which words of a text decided
   similar RUN ...  which texts are alike
   attack RUN       accuracy when pixels are changed to mislead a network
+  jumble RUN       how sure a network is of images whose parts are shuffled
+  strange RUN      whether a network notices images that it does not know
   list WHAT        what there is: models, routings, datasets or runs
   bench            time layers and models against their textbook versions
 

@@ -64,6 +64,46 @@ class Attack:
 
 
 @dataclass(frozen=True)
+class Jumble:
+    """Shuffle or mirror the parts of test images, or put two side by side: is a run still sure, and right?"""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder."""
+    beside: Annotated[tuple[Path, ...], arg(metavar="RUN...")] = ()
+    """Other runs on the same images, to compare."""
+    count: int = 1000
+    """How many test images, drawn by the seed."""
+    data_dir: Folder = None
+    """Where data sets by name are kept."""
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """auto, cpu, cuda or mps."""
+    seed: int = 0
+    """Of the draw of images, and of how their parts are shuffled."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True)
+class Strange:
+    """Tell strange images from those that a run knows: by the error of their reconstruction, and by the confidence."""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder."""
+    against: Annotated[tuple[str, ...], arg(metavar="WHAT...")] = ("noise", "jumbled", "attacked")
+    """Strange images: noise, jumbled or attacked (made from the test part), or other data: a name, folder or file."""
+    count: int = 1000
+    """How many images of each kind, drawn by the seed."""
+    data_dir: Folder = None
+    """Where data sets by name are kept."""
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """auto, cpu, cuda or mps."""
+    seed: int = 0
+    """Of the draw of images, noise and shuffled parts."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True)
 class TextInputs:
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     """The run folder; explain and similar need one of text-a or text-b."""

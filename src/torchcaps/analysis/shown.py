@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from torchcaps.data import Batch, Examples
 from torchcaps.errors import check_count, complaint
@@ -33,6 +34,14 @@ def some(data: Examples, count: int, seed: int = 0) -> Shown:
     rows = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:count]
     batch = data.batch(rows)
     return Shown(batch.inputs, batch.labels, data.classes)
+
+
+def varied(data: Shown, count: int) -> Shown:
+    """So many of the examples, taking the classes (of the first thing in each) in turn, as they come."""
+    labels = data.labels.view(len(data), -1)[:, :1]
+    turns = one_hot(labels[:, 0], len(data.classes)).cumsum(0).gather(1, labels)[:, 0]
+    rows = turns.argsort(stable=True)[:count]
+    return Shown(data.images[rows], data.labels[rows], data.classes)
 
 
 def check_images(owner: str, model: object, images: Tensor) -> None:

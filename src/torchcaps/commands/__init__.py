@@ -5,7 +5,9 @@ from collections.abc import Callable
 from torchcaps.commands.answers import explain_command, predict_command, similar_command
 from torchcaps.commands.attack import attack_command
 from torchcaps.commands.evaluate import evaluate_command
+from torchcaps.commands.jumble import jumble_command
 from torchcaps.commands.small import bench_command, list_command
+from torchcaps.commands.strange import strange_command
 from torchcaps.commands.train import train_command
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
@@ -15,6 +17,8 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "explain": explain_command,
     "similar": similar_command,
     "attack": attack_command,
+    "jumble": jumble_command,
+    "strange": strange_command,
     "list": list_command,
     "bench": bench_command,
 }

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from torchcaps.commands.networks import open_networks, print_pictures, print_table, write_results
+from torchcaps.commands.networks import open_networks, percent, print_pictures, print_table, write_results
 from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def attack_command(words: list[str]) -> None:
         "attack", options.run, options.beside, options.data_dir, options.device, options.transfer
     )
     from torchcaps.analysis.attacks import attack_curve, attack_examples
-    from torchcaps.analysis.shown import Shown, some
+    from torchcaps.analysis.shown import some, varied
 
     methods, epsilons = list(dict.fromkeys(options.methods)), sorted(set(options.epsilons))
     data = some(networks.test, options.count, options.seed)
@@ -53,10 +53,10 @@ def attack_command(words: list[str]) -> None:
         "steps": options.steps,
         "runs": {name: _summary(found) for name, found in curves.items()},
     }
+    made = "" if options.transfer is None else f", changes made on {options.transfer}"
     if options.json:
         print(json.dumps(summary, indent=2, allow_nan=False))
     else:
-        made = "" if options.transfer is None else f", changes made on {options.transfer}"
         print(f"{networks.run.config.data}, test: {len(data):,} examples{made}")
         _show(curves)
     for name, found in curves.items():
@@ -69,33 +69,31 @@ def attack_command(words: list[str]) -> None:
     from torchcaps.plots.style import save_figures
 
     model = next(iter(networks.models.values()))
-    few = Shown(data.images[:6], data.labels[:6], data.classes)
-    shown = attack_examples(model, few, epsilons, methods[-1], **how)  # type: ignore[arg-type]
-    figures = {"curve.png": attack_figure(curves), "examples.png": attack_examples_figure(shown, methods[-1])}
+    shown = attack_examples(model, varied(data, 6), epsilons, methods[-1], **how)  # type: ignore[arg-type]
+    figures = {
+        "curve.png": attack_figure(curves, None if options.transfer is None else options.transfer.name),
+        "examples.png": attack_examples_figure(shown, methods[-1]),
+    }
     print_pictures(save_figures(figures, folder))
-
-
-def _percent(rate: float, interval: tuple[float, float]) -> str:
-    return f"{rate:.1%} ({interval[0]:.1%} to {interval[1]:.1%})"
 
 
 def _show(curves: Curves) -> None:
     clean = {name: found[0].points[0] for name, found in curves.items()}
     for name, point in clean.items():
-        print(f"{name}: clean accuracy {_percent(point.accuracy, point.interval)}")
+        print(f"{name}: clean accuracy {percent(point.accuracy, point.interval)}")
     if len(clean) > 1:
         print(_fairness(list(clean.values())))
     print("\naccuracy under attack")
     columns = [(name, curve) for name, found in curves.items() for curve in found]
     head = ["epsilon", *(f"{name} {curve.method}" for name, curve in columns)]
     points = list(zip(*(curve.points[1:] for _, curve in columns), strict=True))
-    print_table(head, [[f"{row[0].epsilon:g}", *(_percent(p.accuracy, p.interval) for p in row)] for row in points])
+    print_table(head, [[f"{row[0].epsilon:g}", *(percent(p.accuracy, p.interval) for p in row)] for row in points])
     if columns[0][1].points[0].driven is not None:
         print("\ndriven to the target")
         print_table(
             head,
             [
-                [f"{row[0].epsilon:g}", *(_percent(p.success or 0.0, p.success_interval or (0, 0)) for p in row)]
+                [f"{row[0].epsilon:g}", *(percent(p.success or 0.0, p.success_interval or (0, 0)) for p in row)]
                 for row in points
             ],
         )
@@ -106,8 +104,8 @@ def _fairness(points: list[AttackPoint]) -> str:
     low, high = max(point.interval[0] for point in points), min(point.interval[1] for point in points)
     count = points[0].count
     if low <= high:
-        return f"The clean accuracies differ by no more than their intervals: fair, as far as {count:,} examples can tell."
-    return "The clean accuracies differ by more than their intervals: compare runs that are equally good."
+        return f"The clean accuracies differ by no more than the intervals of {count:,} examples: a fair comparison."
+    return "The clean accuracies differ by more than their intervals: compare runs that do equally well."
 
 
 def _summary(found: list[AttackCurve]) -> dict[str, object]:

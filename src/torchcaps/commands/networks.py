@@ -64,12 +64,17 @@ def open_networks(
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as they must be, the first to the left and the others to the right."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    for row in [head, *rows]:
-        cells = [f"{text:<{width}}" if place == 0 else f"{text:>{width}}"
-                 for place, (text, width) in enumerate(zip(row, widths, strict=True))]  # fmt: skip
-        print("  ".join(cells).rstrip())
+    """Columns as wide as they must be, those of numbers to the right."""
+    lines = [""] * (1 + len(rows))
+    for title, *cells in zip(head, *rows, strict=True):
+        side = ">" if all(cell[:1].isdigit() for cell in cells) and title != head[0] else "<"
+        width = max(map(len, [title, *cells]))
+        lines = [f"{line}{cell:{side}{width}}  " for line, cell in zip(lines, [title, *cells], strict=True)]
+    print("\n".join(line.rstrip() for line in lines))
+
+
+def percent(rate: float, interval: tuple[float, float]) -> str:
+    return f"{rate:.1%} ({interval[0]:.1%} to {interval[1]:.1%})"
 
 
 def write_results(folder: Path, summary: Mapping[str, object]) -> None:

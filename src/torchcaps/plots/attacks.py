@@ -16,8 +16,11 @@ LINES = {"fgsm": "-", "bim": "--", "pgd": ":"}
 MARKS = {"fgsm": "o", "bim": "s", "pgd": "^"}
 
 
-def attack_figure(curves: Mapping[str, Sequence[AttackCurve]]) -> Figure:
-    """A line for each run (colour) and method (dashes) with its 95 % interval; beside it, who was driven to a target."""
+def attack_figure(curves: Mapping[str, Sequence[AttackCurve]], source: str | None = None) -> Figure:
+    """A line for each run (colour) and method (dashes) with its 95 % interval; beside it the shares driven to targets.
+
+    source: the run that the changes were made on, if another.
+    """
     targeted = next(iter(curves.values()))[0].points[0].driven is not None
     figure = Figure(figsize=(10.4 if targeted else 6.4, 4.2), layout="constrained")
     panels = figure.subplots(1, 2 if targeted else 1, squeeze=False)[0]
@@ -30,7 +33,8 @@ def attack_figure(curves: Mapping[str, Sequence[AttackCurve]]) -> Figure:
                 rates = [(p.success or 0.0, *(p.success_interval or (0.0, 0.0))) for p in curve.points]
                 _line(panels[1], curve.points, rates, label, look)
     what = "towards a random class" if targeted else "away from the truth"
-    panels[0].set_title(f"accuracy when pixels move {what}", fontsize=11)
+    made = "" if source is None else f"\n(changes made on {plain(source)})"
+    panels[0].set_title(f"accuracy when pixels move {what}{made}", fontsize=11, parse_math=False)
     if targeted:
         panels[1].set_title("share answered with the target", fontsize=11)
     for axes in panels:
