@@ -24,7 +24,7 @@ from torchcaps.analysis.attacks import (
 )
 from torchcaps.analysis.gradients import class_scores, image_gradients, questioned, wrong_odds
 from torchcaps.analysis.shown import Shown, some
-from torchcaps.data import load_dataset
+from torchcaps.data import PairSet, load_dataset
 from torchcaps.errors import InputError
 from torchcaps.evaluate import evaluate, wilson_interval
 from torchcaps.losses import margin_loss
@@ -260,9 +260,9 @@ def test_examples_are_the_images_at_each_epsilon_with_their_answers():
 
 
 def test_pairs_are_attacked_too():
-    pairs = some(load_dataset("multimnist-5k").test, 6)
+    pairs = some(PairSet(load_dataset("digits").test, shift=2), 6)
     torch.manual_seed(0)
-    model = create_model("efficient", image_shape=(1, 36, 36), classes=10)
+    model = create_model("efficient", image_shape=(1, 12, 12), classes=10, capsules=8)
     curve = attack_curve(model, pairs, [0.1], targeted=True)
     assert [point.count for point in curve.points] == [6, 6]
     targets = wrong_targets(pairs.labels, 10)

@@ -53,7 +53,8 @@ def confidence_figure(results: Mapping[str, Mapping[str, JumbleResult]]) -> Figu
                 axes.hist(values, edges, weights=share, color=colour, histtype=filled, alpha=alpha, linewidth=line)
             mean = float(found[kind].confidence.mean())
             axes.axvline(mean, color=PALETTE[row % len(PALETTE)], linestyle=":", linewidth=1)
-            axes.text(0.04, 0.88, f"mean {mean:.2f}", transform=axes.transAxes, fontsize=8.5)
+            behind = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+            axes.text(0.04, 0.88, f"mean {mean:.2f}", transform=axes.transAxes, fontsize=8.5, bbox=behind)
             axes.spines[["top", "right"]].set_visible(False)
             axes.set_xlim(0, 1)
             if row == 0:

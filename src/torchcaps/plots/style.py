@@ -28,9 +28,9 @@ def save_figures(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
 def show_image(axes: Any, image: Tensor) -> None:
     """An image [c h w] from 0 to 1: colour if it has three channels, else the first one in grey."""
     if image.shape[0] == 3:
-        axes.imshow(image.movedim(0, -1).clamp(0, 1))
+        axes.imshow(image.movedim(0, -1).clamp(0, 1).numpy())
     else:
-        axes.imshow(image[0], cmap="gray", vmin=0, vmax=1)
+        axes.imshow(image[0].numpy(), cmap="gray", vmin=0, vmax=1)
     axes.set_axis_off()
 
 
