@@ -16,6 +16,7 @@ from torch.nn.functional import interpolate
 from torchcaps.analysis.attacks import bim
 from torchcaps.analysis.jumble import jumble
 from torchcaps.analysis.shown import Shown, check_images
+from torchcaps.bars import bar
 from torchcaps.errors import check_choice, check_range, complaint
 from torchcaps.evaluate import Evaluation, evaluate
 from torchcaps.models import ImageModel
@@ -85,7 +86,7 @@ def strange_images(model: ImageModel, data: Shown, kind: str, seed: int = 0) -> 
     else:
         device = next(model.parameters()).device
         pairs = zip(data.images.to(device).split(BATCH), data.labels.to(device).split(BATCH), strict=True)
-        images = torch.cat([bim(model, few, labels, EPSILON).cpu() for few, labels in pairs])
+        images = torch.cat([bim(model, few, labels, EPSILON).cpu() for few, labels in bar(list(pairs), kind)])
     return Shown(images, data.labels, data.classes)
 
 

@@ -32,15 +32,13 @@ def attack_command(words: list[str]) -> None:
     if not options.epsilons or not options.methods:
         word = "--methods" if options.epsilons else "--epsilons"
         raise complaint("attack", f"one or more {word}", "none", f"Name some, or drop {word}.")
-    networks, source = open_networks(
-        "attack", options.run, options.beside, options.data_dir, options.device, options.transfer
-    )
+    networks = open_networks("attack", options.run, options.beside, options.data_dir, options.device, options.transfer)
     from torchcaps.analysis.attacks import attack_curve, attack_examples
     from torchcaps.analysis.shown import some, varied
 
     methods, epsilons = list(dict.fromkeys(options.methods)), sorted(set(options.epsilons))
     data = some(networks.test, options.count, options.seed)
-    how = {"steps": options.steps, "targeted": options.targeted, "source": source, "seed": options.seed}
+    how = {"steps": options.steps, "targeted": options.targeted, "source": networks.source, "seed": options.seed}
     curves: Curves = {
         name: [attack_curve(model, data, epsilons, method, **how) for method in methods]  # type: ignore[arg-type]
         for name, model in networks.models.items()

@@ -22,7 +22,7 @@ def jumble_command(words: list[str]) -> None:
     from torchcaps.errors import check_count
 
     check_count("jumble", "--count", options.count)
-    networks, _ = open_networks("jumble", options.run, options.beside, options.data_dir, options.device)
+    networks = open_networks("jumble", options.run, options.beside, options.data_dir, options.device)
     from torchcaps.analysis.jumble import jumble_test, jumbled_sets
     from torchcaps.analysis.shown import some, varied
 

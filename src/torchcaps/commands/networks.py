@@ -17,50 +17,51 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Networks:
-    """Trained networks by the names of their runs, the first first, and the test part of that run."""
+    """Trained networks by the names of their runs, the test part of the first, and a network to make changes on."""
 
     run: Run
     models: dict[str, ImageModel]
     test: Any
+    source: ImageModel | None = None
 
 
 def open_networks(
-    command: str, folder: Path, beside: Sequence[Path], data_dir: Path | None, device: str, extra: Path | None = None
-) -> tuple[Networks, ImageModel | None]:
-    """The runs, all on images of one shape and the same classes, and the network of an extra run."""
+    command: str, folder: Path, beside: Sequence[Path], data_dir: Path | None, device: str, source: Path | None = None
+) -> Networks:
+    """The runs, all on images of one shape and the same classes."""
     from torchcaps.device import choose_device
-    from torchcaps.errors import complaint, shape_text
+    from torchcaps.errors import complaint
     from torchcaps.runs import Run, parts_for
 
     chosen = choose_device(command, device)
-    folders = [folder, *beside]
+    folders = [folder, *beside, *([] if source is None else [source])]
     runs = [Run.open(path) for path in folders]
-    others = [*runs[1:], *([] if extra is None else [Run.open(extra)])]
-    first = runs[0]
-    for run in [first, *others]:
+    for run in runs:
         if run.facts.image_shape is None:
             raise complaint(f"torchcaps {command}", "a run on images", f"{run.folder}, on texts", "Choose another run.")
-    for run in others:
-        for word, own, other in (
-            ("classes", first.facts.classes, run.facts.classes),
-            ("images", first.facts.image_shape, run.facts.image_shape),
-        ):
-            if own != other:
-                expected, got = (
-                    ", ".join(sizes) if word == "classes" else shape_text(sizes)  # type: ignore[arg-type]
-                    for sizes in (own, other)
-                )
-                raise complaint(str(run.folder), f"{word} {expected}, as in {folder}", got, "Choose another run.")
-        if run.facts.fingerprints.get("test") != first.facts.fingerprints.get("test"):
-            warnings.warn(f"{run.folder} has another test part: it may have trained on these images", stacklevel=2)
-    test = parts_for(first, None, data_dir).test
+        _check_alike(runs[0], run)
+    test = parts_for(runs[0], None, data_dir).test
     if not len(test):
         raise complaint(f"torchcaps {command}", "examples in the test part", "none", "Choose another run.")
-    names = [path.resolve().name for path in folders]
-    unique = [name if names.count(name) == 1 else str(path) for name, path in zip(names, folders, strict=True)]
-    models = {name: run.load_model().to(chosen) for name, run in zip(unique, runs, strict=True)}
-    source = None if extra is None else others[-1].load_model().to(chosen)
-    return Networks(first, models, test), source
+    models = [run.load_model().to(chosen) for run in runs]
+    last = None if source is None else models.pop()
+    names = [path.resolve().name for path in [folder, *beside]]
+    unique = [name if names.count(name) == 1 else str(path) for name, path in zip(names, folders, strict=False)]
+    return Networks(runs[0], dict(zip(unique, models, strict=True)), test, last)
+
+
+def _check_alike(first: Run, run: Run) -> None:
+    """Refuse a run on other classes or images of another shape; warn where it was tested on others."""
+    from torchcaps.errors import complaint, shape_text
+
+    def told(run: Run) -> tuple[str, str]:
+        return f"classes {', '.join(run.facts.classes)}", f"images {shape_text(run.facts.image_shape or ())}"
+
+    for expected, got in zip(told(first), told(run), strict=True):
+        if expected != got:
+            raise complaint(str(run.folder), f"{expected}, as in {first.folder}", got, "Choose another run.")
+    if run.facts.fingerprints.get("test") != first.facts.fingerprints.get("test"):
+        warnings.warn(f"{run.folder} has another test part: it may have trained on these images", stacklevel=3)
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

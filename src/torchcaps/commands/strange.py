@@ -29,7 +29,7 @@ def strange_command(words: list[str]) -> None:
     check_count("strange", "--count", options.count)
     if not options.against:
         raise complaint("strange", "one or more --against", "none", "Name some, or drop --against.")
-    networks, _ = open_networks("strange", options.run, (), options.data_dir, options.device)
+    networks = open_networks("strange", options.run, (), options.data_dir, options.device)
     from torchcaps.analysis.shown import some
     from torchcaps.analysis.strange import MADE, strange_images, strange_test
 
