@@ -89,8 +89,9 @@ class Strange:
 
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     """The run folder."""
-    against: Annotated[tuple[str, ...], arg(metavar="WHAT...")] = ("noise", "jumbled", "attacked")
-    """Strange images: noise, jumbled or attacked (made from the test part), or other data: a name, folder or file."""
+    against: Annotated[tuple[str, ...], arg(metavar="WHAT...")] = ("noise", "jumbled", "attacked", "scattered")
+    """Strange images: noise, jumbled, attacked or scattered (the changes of an attack at other pixels, to compare with
+    it), made from the test part; or other data: a name, folder or file."""
     count: int = 1000
     """How many images of each kind, drawn by the seed."""
     data_dir: Folder = None

@@ -87,6 +87,18 @@ def test_strange_images_are_made_from_known_ones(kind):
         assert float((strange.images - data.images).abs().max()) == pytest.approx(0.2)
 
 
+def test_scattered_changes_are_those_of_the_attack_at_other_pixels():
+    data = Shown(
+        torch.full((5, 1, 8, 8), 0.5), torch.tensor([0, 1, 0, 1, 0]), ("a", "b")
+    )  # nothing is cut off at 0 or 1
+    model = Linear(torch.randn(2, 64), (1, 8, 8))
+    attacked, scattered = (
+        (strange_images(model, data, kind).images - data.images).flatten(1) for kind in ("attacked", "scattered")
+    )
+    torch.testing.assert_close(attacked.sort().values, scattered.sort().values)
+    assert not torch.equal(attacked, scattered)
+
+
 def test_other_images_take_the_shape_of_the_known_ones():
     data = Shown(torch.rand(2, 3, 6, 5), torch.tensor([[0, 1], [1, 0]]), ("a", "b"))
     grey = torch.rand(4, 1, 12, 12)
@@ -101,7 +113,9 @@ def test_other_images_take_the_shape_of_the_known_ones():
 def test_mistakes_are_told():
     with pytest.raises(InputError, match="roc: expected known and strange images, got 0 and 2"):
         roc(torch.empty(0), torch.ones(2))
-    with pytest.raises(InputError, match="expected kind to be one of 'noise', 'jumbled', 'attacked', got 'odd'"):
+    with pytest.raises(
+        InputError, match="expected kind to be one of 'noise', 'jumbled', 'attacked', 'scattered', got 'odd'"
+    ):
         strange_images(
             Linear(torch.ones(2, 4), (1, 2, 2)), Shown(torch.rand(1, 1, 2, 2), torch.tensor([0]), ("a", "b")), "odd"
         )

@@ -21,7 +21,7 @@ from torchcaps.errors import check_choice, check_range, complaint
 from torchcaps.evaluate import Evaluation, evaluate
 from torchcaps.models import ImageModel
 
-MADE = ["noise", "jumbled", "attacked"]
+MADE = ["noise", "jumbled", "attacked", "scattered"]
 FALSE_ALARMS = 0.05
 EPSILON = 0.2  # of attacked images
 BATCH = 50
@@ -74,19 +74,27 @@ def detect(known: Evaluation, strange: Evaluation) -> dict[str, Roc]:
 
 
 def strange_images(model: ImageModel, data: Shown, kind: str, seed: int = 0) -> Shown:
-    """As many strange images as there are known ones. noise: each pixel at random; jumbled: nine parts shuffled;
-    attacked: changed by `bim` with epsilon 0.2, so that the network answers wrongly.
+    """As many strange images as there are known ones.
+
+    noise: each pixel at random. jumbled: nine parts shuffled. attacked: changed by `bim` with epsilon 0.2, so that the
+    network answers wrongly. scattered: the same changes at other pixels, at random; a detector that finds these as
+    well notices changes of that size, not the attack.
     """
     check_choice("strange_images", "kind", kind, MADE)
     check_images("strange_images", model, data.images)
+    draws = Generator().manual_seed(seed)
     if kind == "noise":
-        images = torch.rand(data.images.shape, generator=Generator().manual_seed(seed))
+        images = torch.rand(data.images.shape, generator=draws)
     elif kind == "jumbled":
         images = jumble(data.images, "3x3", seed)
     else:
         device = next(model.parameters()).device
         pairs = zip(data.images.to(device).split(BATCH), data.labels.to(device).split(BATCH), strict=True)
         images = torch.cat([bim(model, few, labels, EPSILON).cpu() for few, labels in bar(list(pairs), kind)])
+        if kind == "scattered":
+            changes = (images - data.images).flatten(1)
+            places = torch.rand(changes.shape, generator=draws).argsort(-1)
+            images = (data.images + changes.gather(1, places).view_as(images)).clamp(0, 1)
     return Shown(images, data.labels, data.classes)
 
 

@@ -98,12 +98,13 @@ def _show(curves: Curves) -> None:
 
 
 def _fairness(points: list[AttackPoint]) -> str:
-    """Are the clean accuracies alike? If not, a comparison of curves compares other things too."""
+    """Do the clean accuracies differ? If so, a comparison of curves compares other things too."""
     low, high = max(point.interval[0] for point in points), min(point.interval[1] for point in points)
-    count = points[0].count
     if low <= high:
-        return f"The clean accuracies differ by no more than the intervals of {count:,} examples: a fair comparison."
-    return "The clean accuracies differ by more than their intervals: compare runs that do equally well."
+        return f"The intervals of the clean accuracies overlap: {points[0].count:,} examples do not tell them apart."
+    return (
+        "The clean accuracies differ by more than their intervals: a fair comparison needs runs that do equally well."
+    )
 
 
 def _summary(found: list[AttackCurve]) -> dict[str, object]:

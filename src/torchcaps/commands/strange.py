@@ -85,7 +85,7 @@ def _other_data(options: Strange, word: str, data: Shown, folder: Path | None) -
     part: Any = found.test if isinstance(found, Splits) else found
     if isinstance(part, TextSet):
         raise complaint(
-            "--against", "images, noise, jumbled or attacked", f"{word}, which are texts", "Choose another."
+            "--against", "images, noise, jumbled, attacked or scattered", f"{word}, which are texts", "Choose another."
         )
     return as_shown(some(part, options.count, options.seed).images, data)
 
