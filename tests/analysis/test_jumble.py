@@ -117,6 +117,17 @@ def test_a_bright_background_stays_bright_and_an_empty_image_empty():
     assert torch.equal(side_by_side(torch.zeros(1, 1, 4, 4), torch.zeros(1, 1, 4, 4)), torch.zeros(1, 1, 4, 4))
 
 
+def test_things_stand_out_as_they_did_before_another_background():
+    dark, light = torch.full((1, 1, 4, 8), 0.2), torch.full((1, 1, 4, 8), 0.6)
+    dark[0, 0, 1:3, 1:3] += 0.3
+    light[0, 0, 1:3, 1:3] -= 0.3
+    both = side_by_side(dark, light)[0, 0]
+    expected = torch.full((4, 8), 0.4)
+    expected[1:3, 1:3] = 0.7
+    expected[1:3, 5:7] = 0.1
+    torch.testing.assert_close(both, expected)
+
+
 def test_partners_are_of_other_classes():
     labels = torch.arange(4).repeat(10)
     partners = other_partners(labels, seed=2)

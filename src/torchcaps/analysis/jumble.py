@@ -84,17 +84,17 @@ def side_by_side(left: Float[Tensor, "b c h w"], right: Float[Tensor, "b c h w"]
     """Two things side by side in an image of the same size, each in the middle of its half.
 
     Networks take images of one size, so each thing is cut out of its background (the colour of the corners) and made
-    smaller only where it is wider than half an image; its shape stays. The darker of two backgrounds is kept.
+    smaller only where it is wider than half an image; its shape stays. Behind both is the mean of their backgrounds.
     """
-    canvas = torch.stack([_corners(left), _corners(right)]).amin(0).expand_as(left).clone()
+    canvas = ((_corners(left) + _corners(right)) / 2).expand_as(left).clone()
     half = left.shape[-1] // 2
     for row in range(len(left)):
         for start, image in ((0, left[row]), (left.shape[-1] - half, right[row])):
             thing = _cut_out(image, half)
             high, wide = thing.shape[-2:]
             top, edge = (image.shape[-2] - high) // 2, start + (half - wide) // 2
-            canvas[row, :, top : top + high, edge : edge + wide] = thing
-    return canvas
+            canvas[row, :, top : top + high, edge : edge + wide] += thing - _corners(image)
+    return canvas.clamp(0, 1)
 
 
 def _corners(images: Tensor) -> Tensor:

@@ -16,10 +16,12 @@ TITLES = {"2x2": "2 x 2 shuffled", "3x3": "3 x 3 shuffled", "rows": "rows shuffl
 def jumble_figure(sets: Mapping[str, Shown], results: Mapping[str, JumbleResult]) -> Figure:
     """Rows are examples, columns ways to jumble; above each image the answer and its activation, green where right."""
     rows, columns = len(sets["whole"]), len(sets)
-    width, height = 1.5 * columns + 0.1, 1.72 * rows + 0.75
+    long = max(map(len, sets["whole"].classes)) > 2  # the names of two things stand below each other
+    width, height = 1.5 * columns + 0.1, (1.86 if long else 1.72) * rows + 0.75
     figure = Figure(figsize=(width, height))
     grid = figure.subplots(rows, columns, squeeze=False)
-    figure.subplots_adjust(left=0.01, right=0.99, bottom=0.01, top=1 - 0.85 / height, wspace=0.06, hspace=0.2)
+    figure.subplots_adjust(left=0.01, right=0.99, bottom=0.01, top=1 - (1 if long else 0.85) / height, wspace=0.06)
+    figure.subplots_adjust(hspace=0.32 if long else 0.2)
     for column, (kind, shown) in enumerate(sets.items()):
         result = results[kind].evaluation
         for row in range(rows):
@@ -30,9 +32,9 @@ def jumble_figure(sets: Mapping[str, Shown], results: Mapping[str, JumbleResult]
                 for place in result.predictions[row].tolist()
             ]
             colour = RIGHT if result.right[row] else WRONG
-            axes.set_title(" ".join(answers), fontsize=8.5, pad=2, color=colour, parse_math=False)
+            axes.set_title(("\n" if long else " ").join(answers), fontsize=8.5, pad=2, color=colour, parse_math=False)
         top = grid[0, column]
-        top.text(0.5, 1.22, TITLES.get(kind, kind), transform=top.transAxes, ha="center", fontsize=10)
+        top.text(0.5, 1.34 if long else 1.22, TITLES.get(kind, kind), transform=top.transAxes, ha="center", fontsize=10)
     figure.suptitle("answer (activation) to whole and jumbled images", fontsize=10, color=GREY, y=0.995)
     return figure
 
