@@ -14,16 +14,24 @@ torchcaps: capsule networks for images and texts
 
 usage: torchcaps COMMAND ...
 
+the main job:
   train DATA       train a network and keep it in a run folder
   evaluate RUN     accuracy on the test part, table of classes, confusion, pictures of mistakes
   predict RUN ...  classify pictures or texts
+  report RUN       one page on a run, for the browser
+
+to look inside and to question a network:
   explain RUN ...  which parts of a picture, or words of a text, decided
+  health RUN       what routing does in a trained network, and what is lost without it
+  attack RUN       accuracy when pixels are changed to mislead a network
+  jumble RUN       how sure a network is of images whose parts are shuffled
+  strange RUN      whether a network notices images that it does not know
   similar RUN ...  which texts are alike
   compare DATA     train variants on equal terms: which differences are more than noise?
   viewpoint DATA   train on some viewpoints, test on new ones, beside another network
-  report RUN       one page on a run, for the browser
+
+more:
   draw WHAT        pictures that explain: routing at work, votes, weights, viewpoints
-  health RUN       what routing does in a trained network, and what is lost without it
   list WHAT        what there is: models, routings, datasets or runs
   bench            time layers and models against their textbook versions
 
@@ -34,7 +42,7 @@ examples:
   torchcaps evaluate runs/mine
   torchcaps predict runs/mine new.png more/ --json
   torchcaps explain runs/stars "not as good as the first one"
-  torchcaps train mnist-5k --model capsnet --routing em --iterations 2
+  torchcaps compare mnist-5k --vary routing=dynamic,em,uniform
 
 torchcaps COMMAND --help tells more.
 """

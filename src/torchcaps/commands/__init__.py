@@ -3,25 +3,31 @@
 from collections.abc import Callable
 
 from torchcaps.commands.answers import explain_command, predict_command, similar_command
+from torchcaps.commands.attack import attack_command
 from torchcaps.commands.compare import compare_command, viewpoint_command
 from torchcaps.commands.draw import draw_command
 from torchcaps.commands.evaluate import evaluate_command
 from torchcaps.commands.health import health_command
+from torchcaps.commands.jumble import jumble_command
 from torchcaps.commands.report import report_command
 from torchcaps.commands.small import bench_command, list_command
+from torchcaps.commands.strange import strange_command
 from torchcaps.commands.train import train_command
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train_command,
     "evaluate": evaluate_command,
     "predict": predict_command,
+    "report": report_command,
     "explain": explain_command,
+    "health": health_command,
+    "attack": attack_command,
+    "jumble": jumble_command,
+    "strange": strange_command,
     "similar": similar_command,
     "compare": compare_command,
     "viewpoint": viewpoint_command,
-    "report": report_command,
     "draw": draw_command,
-    "health": health_command,
     "list": list_command,
     "bench": bench_command,
 }

@@ -1,6 +1,6 @@
 """What the commands beside training take."""
 
-from torchcaps.options.analysis import Health
+from torchcaps.options.analysis import Attack, Health, Jumble, Strange
 from torchcaps.options.basic import Bench, Evaluate, Explain, List, Predict, Similar, TextInputs
 from torchcaps.options.compare import Compare, Report, Viewpoint
 from torchcaps.options.draw import (
@@ -16,6 +16,7 @@ from torchcaps.options.draw import (
 )
 
 __all__ = [
+    "Attack",
     "Bench",
     "Compare",
     "DrawAgreement",
@@ -30,10 +31,12 @@ __all__ = [
     "Evaluate",
     "Explain",
     "Health",
+    "Jumble",
     "List",
     "Predict",
     "Report",
     "Similar",
+    "Strange",
     "TextInputs",
     "Viewpoint",
 ]

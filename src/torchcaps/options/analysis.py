@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -27,3 +27,74 @@ class Health:
     """auto, cpu, cuda or mps."""
     json: bool = False
     """Print JSON instead of tables."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """Change test images a little, along gradients, so that a run answers wrongly: its accuracy as the changes grow."""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder."""
+    beside: Annotated[tuple[Path, ...], arg(metavar="RUN...")] = ()
+    """Other runs on the same images, to compare."""
+    transfer: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
+    """Make the changes on this run instead, and only show them to the others (a black box)."""
+    methods: Annotated[tuple[Literal["fgsm", "bim", "pgd"], ...], arg(metavar="METHOD...")] = ("fgsm", "bim")
+    """fgsm: one step; bim: several; pgd: several from a random start."""
+    epsilons: Annotated[tuple[float, ...], arg(metavar="E...")] = (0.05, 0.1, 0.2, 0.3)
+    """The most that a pixel, from 0 to 1, may change."""
+    steps: int = 10
+    """The steps of bim and pgd."""
+    targeted: bool = False
+    """Towards a random wrong class of each image, instead of away from the right one."""
+    count: int = 1000
+    """How many test images, drawn by the seed."""
+    data_dir: Folder = None
+    """Where data sets by name are kept."""
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """auto, cpu, cuda or mps."""
+    seed: int = 0
+    """Of the draw of images, targets and random starts."""
+    json: bool = False
+    """Print JSON instead of tables."""
+
+
+@dataclass(frozen=True)
+class Jumble:
+    """Shuffle or mirror the parts of test images, or put two side by side: is a run still sure, and right?"""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder."""
+    beside: Annotated[tuple[Path, ...], arg(metavar="RUN...")] = ()
+    """Other runs on the same images, to compare."""
+    count: int = 1000
+    """How many test images, drawn by the seed."""
+    data_dir: Folder = None
+    """Where data sets by name are kept."""
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """auto, cpu, cuda or mps."""
+    seed: int = 0
+    """Of the draw of images, and of how their parts are shuffled."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True)
+class Strange:
+    """Tell strange images from those that a run knows: by the error of their reconstruction, and by the confidence."""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder."""
+    against: Annotated[tuple[str, ...], arg(metavar="WHAT...")] = ("noise", "jumbled", "attacked", "scattered")
+    """Strange images: noise, jumbled, attacked or scattered (the changes of an attack at other pixels, to compare with
+    it), made from the test part; or other data: a name, folder or file."""
+    count: int = 1000
+    """How many images of each kind, drawn by the seed."""
+    data_dir: Folder = None
+    """Where data sets by name are kept."""
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """auto, cpu, cuda or mps."""
+    seed: int = 0
+    """Of the draw of images, noise and shuffled parts."""
+    json: bool = False
+    """Print JSON instead of a table."""

@@ -1,0 +1,244 @@
+"""Attacks: small changes of all pixels, found by gradients, that make a network answer wrongly.
+
+fgsm: one step along the sign of the gradient (Goodfellow, Shlens, Szegedy 2015). bim: several smaller ones (Kurakin,
+Goodfellow, Bengio 2017). pgd: the same from a random start (Madry et al. 2018). No pixel changes by more than epsilon,
+and all stay from 0 to 1. The gradient is that of `gradients.wrong_odds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Generator, Tensor
+
+from torchcaps.analysis.gradients import answer, image_gradients
+from torchcaps.analysis.shown import Shown, check_images
+from torchcaps.bars import bar
+from torchcaps.errors import check_choice, check_count, check_positive, check_range, complaint
+from torchcaps.evaluate import evaluate, hits, shown_classes, top_classes, wilson_interval
+from torchcaps.models import ImageModel
+from torchcaps.types import check_labels
+
+METHODS = ["fgsm", "bim", "pgd"]
+STEPS = 10
+
+
+def fgsm(
+    model: ImageModel,
+    images: Float[Tensor, "b c h w"],
+    labels: Int[Tensor, "b *n"],
+    epsilon: float,
+    targets: Int[Tensor, " b"] | None = None,
+) -> Float[Tensor, "b c h w"]:
+    """Each pixel changed by epsilon, in the direction of its gradient: away from the labels, or towards the targets."""
+    return bim(model, images, labels, epsilon, targets, steps=1)
+
+
+def bim(
+    model: ImageModel,
+    images: Float[Tensor, "b c h w"],
+    labels: Int[Tensor, "b *n"],
+    epsilon: float,
+    targets: Int[Tensor, " b"] | None = None,
+    *,
+    steps: int = STEPS,
+    step_size: float | None = None,
+) -> Float[Tensor, "b c h w"]:
+    """Steps along the sign of the gradient, never further than epsilon; step_size: epsilon / steps, if left out."""
+    return _climb(model, images, images, labels, epsilon, targets, steps, step_size or epsilon / max(1, steps))
+
+
+def pgd(
+    model: ImageModel,
+    images: Float[Tensor, "b c h w"],
+    labels: Int[Tensor, "b *n"],
+    epsilon: float,
+    targets: Int[Tensor, " b"] | None = None,
+    *,
+    steps: int = STEPS,
+    step_size: float | None = None,
+    generator: Generator | None = None,
+) -> Float[Tensor, "b c h w"]:
+    """As `bim`, from a random place within epsilon; step_size: 2.5 epsilon / steps, if left out."""
+    device = images.device if generator is None else generator.device
+    noise = torch.rand(images.shape, generator=generator, device=device, dtype=images.dtype).to(images.device)
+    start = (images + epsilon * (2 * noise - 1)).clamp(0, 1)
+    step_size = step_size or 2.5 * epsilon / max(1, steps)
+    return _climb(model, images, start, labels, epsilon, targets, steps, step_size)
+
+
+def _climb(
+    model: ImageModel,
+    images: Tensor,
+    start: Tensor,
+    labels: Tensor,
+    epsilon: float,
+    targets: Tensor | None,
+    steps: int,
+    step_size: float,
+) -> Tensor:
+    check_images("attack", model, images)
+    check_range("attack", "epsilon", epsilon, 0, 1)
+    check_count("attack", "steps", steps)
+    for classes in (labels, targets):
+        if classes is not None:
+            check_labels("attack", classes, model.classes)
+    low, high = (images - epsilon).clamp(min=0), (images + epsilon).clamp(max=1)
+    for _ in range(steps if epsilon > 0 else 0):
+        start = start + step_size * image_gradients(model, start, labels, targets).sign()
+        start = start.clamp(low, high)
+    return start
+
+
+def perturb(
+    method: str,
+    model: ImageModel,
+    images: Float[Tensor, "b c h w"],
+    labels: Int[Tensor, "b *n"],
+    epsilon: float,
+    targets: Int[Tensor, " b"] | None = None,
+    *,
+    steps: int = STEPS,
+    generator: Generator | None = None,
+) -> Float[Tensor, "b c h w"]:
+    """An attack by name; `METHODS` lists them."""
+    check_choice("perturb", "method", method, METHODS)
+    if method == "fgsm":
+        return fgsm(model, images, labels, epsilon, targets)
+    if method == "bim":
+        return bim(model, images, labels, epsilon, targets, steps=steps)
+    return pgd(model, images, labels, epsilon, targets, steps=steps, generator=generator)
+
+
+def wrong_targets(labels: Int[Tensor, "b *n"], classes: int, seed: int = 0) -> Int[Tensor, " b"]:
+    """For each example a class that it does not show, at random by the seed."""
+    shown = shown_classes(labels, classes)
+    if bool(shown.all(-1).any()):
+        raise complaint("wrong_targets", "a class that an image does not show", "none", "Attack without targets.")
+    draws = torch.rand(shown.shape, generator=Generator().manual_seed(seed)).to(labels.device)
+    return draws.masked_fill(shown, -1).argmax(-1)
+
+
+@dataclass(frozen=True)
+class AttackPoint:
+    """What is left at one epsilon: how many of `count` are answered rightly, and how many by the target (or None)."""
+
+    epsilon: float
+    count: int
+    right: int
+    driven: int | None = None
+
+    @property
+    def accuracy(self) -> float:
+        return self.right / self.count
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return wilson_interval(self.right, self.count)
+
+    @property
+    def success(self) -> float | None:
+        """The share of examples driven to their target."""
+        return None if self.driven is None else self.driven / self.count
+
+    @property
+    def success_interval(self) -> tuple[float, float] | None:
+        return None if self.driven is None else wilson_interval(self.driven, self.count)
+
+
+@dataclass(frozen=True)
+class AttackCurve:
+    """Accuracy as epsilon grows; the first point is that of the images as they are.
+
+    silent: the share of images whose gradient is zero everywhere. An attack says nothing of these.
+    """
+
+    method: str
+    points: tuple[AttackPoint, ...]
+    silent: float
+
+
+def attack_curve(
+    model: ImageModel,
+    data: Shown,
+    epsilons: Sequence[float],
+    method: str = "fgsm",
+    *,
+    steps: int = STEPS,
+    targeted: bool = False,
+    source: ImageModel | None = None,
+    seed: int = 0,
+    batch_size: int = 50,
+) -> AttackCurve:
+    """Accuracy under attack at each epsilon. targeted: towards a random wrong class of each example.
+
+    source: the network that the changes are made on, if another (a black box: the attacker sees nothing of `model`).
+    """
+    check_choice("attack_curve", "method", method, METHODS)
+    for epsilon in epsilons:
+        check_positive("attack_curve", "epsilon", epsilon)
+    device = next(model.parameters()).device
+    maker = model if source is None else source.to(device)
+    images, labels = data.images.to(device), data.labels.to(device)
+    check_images("attack_curve", maker, images[:1])
+    targets = wrong_targets(labels, model.classes, seed) if targeted else None
+    parts = torch.arange(len(data), device=device).split(batch_size)
+    chosen = [(images[rows], labels[rows], None if targets is None else targets[rows]) for rows in parts]
+    silent = sum(int((image_gradients(maker, *part).flatten(1) == 0).all(-1).sum()) for part in chosen)
+    points = [_point(0.0, evaluate(model, data, batch_size=batch_size).activations, data.labels, targets)]
+    for epsilon in epsilons:
+        answers = []
+        for number, part in enumerate(bar(chosen, f"{method} {epsilon:g}")):
+            draws = Generator().manual_seed(seed + number)
+            changed = perturb(method, maker, part[0], part[1], epsilon, part[2], steps=steps, generator=draws)
+            answers.append(answer(model, changed))
+        points.append(_point(epsilon, torch.cat(answers), data.labels, targets))
+    return AttackCurve(method, tuple(points), silent / len(data))
+
+
+def _point(epsilon: float, activations: Tensor, labels: Tensor, targets: Tensor | None) -> AttackPoint:
+    right = int(hits(activations, labels).sum())
+    driven = None
+    if targets is not None:
+        driven = int((top_classes(activations).squeeze(-1) == targets.cpu()).sum())
+    return AttackPoint(epsilon, len(labels), right, driven)
+
+
+@dataclass(frozen=True)
+class AttackExamples:
+    """A few images at each epsilon [e n c h w], the first as they are, and what was answered: activations [e n y]."""
+
+    epsilons: tuple[float, ...]
+    images: Tensor
+    activations: Tensor
+    labels: Tensor
+    targets: Tensor | None
+    classes: tuple[str, ...]
+
+
+def attack_examples(
+    model: ImageModel,
+    data: Shown,
+    epsilons: Sequence[float],
+    method: str = "fgsm",
+    *,
+    steps: int = STEPS,
+    targeted: bool = False,
+    source: ImageModel | None = None,
+    seed: int = 0,
+) -> AttackExamples:
+    """The images themselves, as `attack_curve` would change and answer them, for a picture."""
+    device = next(model.parameters()).device
+    maker = model if source is None else source.to(device)
+    images, labels = data.images.to(device), data.labels.to(device)
+    targets = wrong_targets(labels, model.classes, seed) if targeted else None
+    changed = [images]
+    for epsilon in epsilons:
+        draws = Generator().manual_seed(seed)
+        changed.append(perturb(method, maker, images, labels, epsilon, targets, steps=steps, generator=draws))
+    activations = torch.stack([answer(model, some) for some in changed])
+    found = None if targets is None else targets.cpu()
+    return AttackExamples((0.0, *epsilons), torch.stack(changed).cpu(), activations, data.labels, found, data.classes)

@@ -1,0 +1,116 @@
+"""Strange inputs: does a network notice that it is shown something it does not know?
+
+Two detectors: the error of the reconstruction (what is drawn from the winning capsule does not look like the input),
+and the confidence (no class is active). Each gives a number for each image, the larger the stranger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+from torch.nn.functional import interpolate
+
+from torchcaps.analysis.attacks import bim
+from torchcaps.analysis.jumble import jumble
+from torchcaps.analysis.shown import Shown, check_images
+from torchcaps.bars import bar
+from torchcaps.errors import check_choice, check_range, complaint
+from torchcaps.evaluate import Evaluation, evaluate
+from torchcaps.models import ImageModel
+
+MADE = ["noise", "jumbled", "attacked", "scattered"]
+FALSE_ALARMS = 0.05
+EPSILON = 0.2  # of attacked images
+BATCH = 50
+
+
+@dataclass(frozen=True)
+class Roc:
+    """What a detector finds as its threshold falls.
+
+    alarms: the share of known images taken for strange, found: that of strange ones, both [m], from 0 to 1.
+    """
+
+    alarms: Tensor
+    found: Tensor
+
+    @property
+    def area(self) -> float:
+        """The chance that a strange image gets a larger number than a known one: 0.5 is a guess, 1 is perfect."""
+        return float(torch.trapezoid(self.found, self.alarms))
+
+    def found_at(self, alarms: float = FALSE_ALARMS) -> float:
+        """The share of strange images found by the lowest threshold with no more false alarms than this."""
+        check_range("Roc", "alarms", alarms, 0, 1)
+        return float(self.found[self.alarms <= alarms].max())
+
+
+def roc(known: Float[Tensor, " n"], strange: Float[Tensor, " m"]) -> Roc:
+    """The curve of a detector that gave these numbers. Equal numbers pass a threshold together."""
+    if not len(known) or not len(strange):
+        raise complaint("roc", "known and strange images", f"{len(known)} and {len(strange)}", "Give some of each.")
+    values, order = torch.cat([known, strange]).double().sort(descending=True)
+    is_strange = (order >= len(known)).double()
+    last = torch.cat([values[1:] != values[:-1], torch.tensor([True])])  # of those that are equal
+    found = is_strange.cumsum(0)[last] / len(strange)
+    alarms = (1 - is_strange).cumsum(0)[last] / len(known)
+    start = torch.zeros(1, dtype=torch.float64)
+    return Roc(torch.cat([start, alarms]), torch.cat([start, found]))
+
+
+def strangeness(result: Evaluation) -> dict[str, Tensor]:
+    """The numbers of each detector, [n]; a network without a decoder has its confidence alone."""
+    numbers = {"confidence": 1 - result.activations.gather(1, result.predictions).amin(-1)}
+    return numbers if result.misfit is None else {"reconstruction": result.misfit, **numbers}
+
+
+def detect(known: Evaluation, strange: Evaluation) -> dict[str, Roc]:
+    """How well each detector tells strange images from known ones."""
+    ordinary, odd = strangeness(known), strangeness(strange)
+    return {word: roc(ordinary[word], odd[word]) for word in ordinary}
+
+
+def strange_images(model: ImageModel, data: Shown, kind: str, seed: int = 0) -> Shown:
+    """As many strange images as there are known ones.
+
+    noise: each pixel at random. jumbled: nine parts shuffled. attacked: changed by `bim` with epsilon 0.2, so that the
+    network answers wrongly. scattered: the same changes at other pixels, at random; a detector that finds these as
+    well notices changes of that size, not the attack.
+    """
+    check_choice("strange_images", "kind", kind, MADE)
+    check_images("strange_images", model, data.images)
+    draws = Generator().manual_seed(seed)
+    if kind == "noise":
+        images = torch.rand(data.images.shape, generator=draws)
+    elif kind == "jumbled":
+        images = jumble(data.images, "3x3", seed)
+    else:
+        device = next(model.parameters()).device
+        pairs = zip(data.images.to(device).split(BATCH), data.labels.to(device).split(BATCH), strict=True)
+        images = torch.cat([bim(model, few, labels, EPSILON).cpu() for few, labels in bar(list(pairs), kind)])
+        if kind == "scattered":
+            changes = (images - data.images).flatten(1)
+            places = torch.rand(changes.shape, generator=draws).argsort(-1)
+            images = (data.images + changes.gather(1, places).view_as(images)).clamp(0, 1)
+    return Shown(images, data.labels, data.classes)
+
+
+def as_shown(images: Float[Tensor, "n c h w"], data: Shown) -> Shown:
+    """Other images in the shape of these data: resized, grey or in colour. Their labels are zeros and mean nothing."""
+    channels, height, width = data.images.shape[1:]
+    if images.shape[1] != channels:
+        images = images.mean(1, keepdim=True).expand(-1, channels, -1, -1)
+    if images.shape[-2:] != (height, width):
+        images = interpolate(images, (height, width), mode="bilinear", antialias=True).clamp(0, 1)
+    labels = torch.zeros(len(images), *data.labels.shape[1:], dtype=torch.long)
+    return Shown(images, labels, data.classes)
+
+
+def strange_test(model: ImageModel, data: Shown, strange: dict[str, Shown]) -> dict[str, dict[str, Roc]]:
+    """For each kind of strange images, the curve of each detector."""
+    check_images("strange", model, data.images)
+    known = evaluate(model, data)
+    return {kind: detect(known, evaluate(model, images)) for kind, images in strange.items()}
