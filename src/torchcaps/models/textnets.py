@@ -42,7 +42,7 @@ class _TextNetwork(TextModel):
 class TextCNN(_TextNetwork):
     """Kim 2014: convolutions over 3, 4 and 5 words, the maximum of each channel, dropout, one layer.
 
-    padding: n-grams may reach beyond the first and the last word, as in the code of its author.
+    padding: n-grams may reach beyond the first and the last word, as in the code of its author; it gained nothing here.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class TextCNN(_TextNetwork):
         *,
         ngrams: tuple[int, ...] = (3, 4, 5),
         filters: int = 100,
-        padding: bool = True,
+        padding: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(vocabulary, classes, **options)
