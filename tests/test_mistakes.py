@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from tests.commands import SMALL, run, save_pictures
+from torchcaps.commands import COMMANDS
 
 
 def sentence(capsys, *words):
@@ -229,7 +230,7 @@ def test_wrong_checksum(capsys, tmp_path):
             "expected a capsule model, got cnn-small",
         ),
         (["train", "digits", "--iterations", "2"], "got iterations"),
-        (["dance"], "expected train, evaluate, predict, explain, similar, list, bench, got 'dance'"),
+        (["dance"], f"expected {', '.join(COMMANDS)}, got 'dance'"),
     ],
 )
 def test_unknown_names_and_misfits(capsys, tmp_path, monkeypatch, words, expected):
