@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -167,20 +168,28 @@ def batches(data: Examples, size: int) -> Iterator[Batch]:
         yield data.batch(rows)
 
 
+@contextmanager
+def judging(model: Model) -> Iterator[torch.device]:
+    """The model in evaluation mode, and as it was afterwards; gives the device where its weights are."""
+    modes = {module: module.training for module in model.modules()}
+    try:
+        yield next(model.eval().parameters()).device
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
 @torch.no_grad()
 def evaluate(model: Model, data: Examples, *, batch_size: int = 64) -> Evaluation:
     """The model's answers to every example, in evaluation mode, on the device where its weights are."""
-    device = next(model.parameters()).device
-    was_training = model.training
-    model.eval()
     labels, activations, misfit = [], [], []
-    for batch in batches(data, batch_size):
-        moved = batch._replace(inputs=batch.inputs.to(device))
-        capsules = model(moved.inputs)
-        labels.append(batch.labels.view(len(batch.labels), -1))
-        activations.append(capsules.activations.float().cpu())
-        errors = misfits(model, moved, capsules)
-        if errors is not None:
-            misfit.append(errors.float().cpu())
-    model.train(was_training)
+    with judging(model) as device:
+        for batch in batches(data, batch_size):
+            moved = batch._replace(inputs=batch.inputs.to(device))
+            capsules = model(moved.inputs)
+            labels.append(batch.labels.view(len(batch.labels), -1))
+            activations.append(capsules.activations.float().cpu())
+            errors = misfits(model, moved, capsules)
+            if errors is not None:
+                misfit.append(errors.float().cpu())
     return Evaluation(data.classes, torch.cat(labels), torch.cat(activations), torch.cat(misfit) if misfit else None)

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.analysis.couplings import prior_of
-from torchcaps.analysis.health import coupling_facts, judging
+from torchcaps.analysis.health import coupling_facts
 from torchcaps.analysis.layers import named_layers, named_primaries
 from torchcaps.bars import bar
 from torchcaps.data import Examples
-from torchcaps.evaluate import Evaluation, evaluate, wilson_interval
+from torchcaps.evaluate import Evaluation, evaluate, judging, wilson_interval
 from torchcaps.layers import PrimaryCapsules, RoutedLayer
 from torchcaps.layers.votes import FactorisedVotes, FullVotes, MatrixVotes, SharedVotes
 from torchcaps.models import Model

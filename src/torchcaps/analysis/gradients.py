@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from torchcaps.evaluate import shown_classes
+from torchcaps.evaluate import judging, shown_classes
 from torchcaps.models import ImageModel
 from torchcaps.routing import Routing
 from torchcaps.types import Capsules
@@ -43,17 +43,15 @@ def questioned(model: ImageModel) -> Iterator[None]:
 
     A network that was trained with those of the last iteration would hide what the others could tell an attack.
     """
-    modes = [(module, module.training) for module in model.modules()]
     weights = [(weight, weight.requires_grad) for weight in model.parameters()]
     routings = [(module, module.gradients) for module in model.modules() if isinstance(module, Routing)]
-    model.eval().requires_grad_(False)
+    model.requires_grad_(False)
     for routing, _ in routings:
         routing.gradients = "all"
     try:
-        yield
+        with judging(model):
+            yield
     finally:
-        for module, training in modes:
-            module.training = training
         for weight, learned in weights:
             weight.requires_grad_(learned)
         for routing, gradients in routings:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +14,7 @@ from torchcaps.analysis.layers import CLASSES, children_of_layers, named_layers,
 from torchcaps.analysis.moves import Mirror, Moves, mirrors, responses
 from torchcaps.bars import bar
 from torchcaps.data import Batch, Examples, Labelled, PairSet, split
-from torchcaps.evaluate import batches
+from torchcaps.evaluate import batches, judging
 from torchcaps.layers import ConvCapsules, PrimaryCapsules, RoutedLayer
 from torchcaps.models import CapsuleModel, Model, TextModel
 from torchcaps.routing import Routing
@@ -91,17 +89,6 @@ def sample(data: Examples, count: int) -> Examples:
     assert isinstance(data, Labelled)
     chosen: Examples = split(data, [count])[0]
     return chosen
-
-
-@contextmanager
-def judging(model: Model) -> Iterator[torch.device]:
-    """The model in evaluation mode, and as it was afterwards; gives the device where its weights are."""
-    modes = {module: module.training for module in model.modules()}
-    try:
-        yield next(model.eval().parameters()).device
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 def health(model: Model, data: Examples, loss: Loss, *, batch_size: int = 16) -> Health:

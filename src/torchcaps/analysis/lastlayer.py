@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcaps.errors import complaint
+from torchcaps.evaluate import judging
 from torchcaps.models import CapsuleModel
 from torchcaps.models.base import fit_layer
 from torchcaps.types import Routed
@@ -45,15 +46,13 @@ def last_layer(model: nn.Module, image: Float[Tensor, "c h w"], owner: str = "la
     if not isinstance(model, CapsuleModel):
         remedy = "Train one on images, with --model efficient, capsnet or matrix-small."
         raise complaint(owner, "a network of capsules for images", type(model).__name__, remedy)
-    was_training = model.training
-    model.eval()
-    capsules = model.children_of(image.unsqueeze(0))
-    *before, layer = model.routed_layers
-    for each in before:
-        capsules = each(fit_layer(each, capsules))
-    capsules = fit_layer(layer, capsules)
-    gathered = layer.gather(capsules)
-    steps = tuple(Routed(*(part[0].cpu() for part in step.routed)) for step in layer.trace(capsules))
-    votes, activations = layer.vote(gathered)[0].cpu(), gathered.activations[0].cpu()
-    model.train(was_training)
+    with judging(model):
+        capsules = model.children_of(image.unsqueeze(0))
+        *before, layer = model.routed_layers
+        for each in before:
+            capsules = each(fit_layer(each, capsules))
+        capsules = fit_layer(layer, capsules)
+        gathered = layer.gather(capsules)
+        steps = tuple(Routed(*(part[0].cpu() for part in step.routed)) for step in layer.trace(capsules))
+        votes, activations = layer.vote(gathered)[0].cpu(), gathered.activations[0].cpu()
     return Voted(votes, activations, steps, layer.routing.averages, layer.routing.uses_activations)

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 from torch.nn.functional import avg_pool2d
 
+from torchcaps.evaluate import judging
 from torchcaps.models import CapsuleModel
 from torchcaps.models.matrix import Standardise
 
@@ -23,11 +24,9 @@ def receptive_fields(model: CapsuleModel) -> Int[Tensor, "h w 4"]:
     Found from gradients on noise, so any encoder will do. What a place sees is a rectangle whose rows depend on its row
     alone and whose columns on its column alone, so that one place of each row and column tells all.
     """
-    device = next(model.parameters()).device
-    noise = torch.rand(1, *model.image_shape, generator=Generator().manual_seed(0)).to(device)
-    was_training = model.training
-    model.eval()
-    with ExitStack() as stack:
+    noise = torch.rand(1, *model.image_shape, generator=Generator().manual_seed(0))
+    with judging(model) as device, ExitStack() as stack:
+        noise = noise.to(device)
         for module in model.encoder.modules():
             if isinstance(module, SCALING):
                 stack.enter_context(_passing(module))
@@ -39,7 +38,6 @@ def receptive_fields(model: CapsuleModel) -> Int[Tensor, "h w 4"]:
         with torch.enable_grad():
             poses = model.children_of(images.requires_grad_()).poses
             (gradient,) = torch.autograd.grad(poses[steps, rows, columns].sum(), images)
-    model.train(was_training)
     strength = gradient.abs().amax(1)  # [n h w]
     seen = strength > FAINT * strength.amax((1, 2), keepdim=True)
     top, bottom = _ends(seen.any(2)[:height])

@@ -12,6 +12,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from torchcaps.errors import complaint
+from torchcaps.evaluate import judging
 from torchcaps.layers import DenseCapsules
 from torchcaps.models import TextCapsules
 from torchcaps.models.text import Branch
@@ -42,12 +43,10 @@ def text_shapes(model: nn.Module, tokens: Int[Tensor, "1 t"], words: tuple[str, 
     if not isinstance(model, TextCapsules):
         remedy = "Choose text-a or text-b."
         raise complaint("text_shapes", "a network of capsules for texts", type(model).__name__, remedy)
-    was_training = model.training
-    model.eval()
-    vectors, ends = model.features(tokens)
-    branches = tuple(_layers(branch, vectors, ends) for branch in model.branches if isinstance(branch, Branch))
-    answer = LayerShape("class capsules", tuple(model(tokens).poses.shape[1:]))
-    model.train(was_training)
+    with judging(model):
+        vectors, ends = model.features(tokens)
+        branches = tuple(_layers(branch, vectors, ends) for branch in model.branches if isinstance(branch, Branch))
+        answer = LayerShape("class capsules", tuple(model(tokens).poses.shape[1:]))
     return TextShapes(words, LayerShape("word vectors", tuple(vectors.mT.shape[1:])), branches, answer, model.noise)
 
 
