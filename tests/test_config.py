@@ -2,13 +2,15 @@
 
 import dataclasses
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 
-from torchcaps.config import TEXT, TrainConfig, load_config, save_config
+from torchcaps.config import TEXT, Train, TrainConfig, command_of, load_config, save_config
 from torchcaps.errors import InputError
 from torchcaps.models import IMAGE_MODELS, MODELS, TEXT_MODELS
+from torchcaps.parsing import parse
 from torchcaps.recipes import RECIPES, complete
 
 # Scripts rely on these names: adding one is fine, renaming one is not.
@@ -99,3 +101,22 @@ def test_bad_config_file_is_told(tmp_path, text, sentence):
 def test_bad_options_are_told(changes, sentence):
     with pytest.raises(InputError, match=sentence):
         complete(TrainConfig(**changes), 100)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        TrainConfig(),
+        TrainConfig("a folder", option=("leaky=true", "a=[1, 2]"), lr=0.1, colour=False, tune=False, out=Path("x y")),
+        TrainConfig("t.csv", label=("good", "bad"), separator=";", folds=3, fold=1, compile=True, stop_at=0.5),
+    ],
+)
+def test_a_config_as_a_command_is_the_same_config(config):
+    words = shlex.split(command_of(config))
+    again = parse(Train, words[2:], "train", "", Train())
+    assert words[:2] == ["torchcaps", "train"]
+    assert {name: getattr(again, name) for name in vars(config)} == vars(config)
+
+
+def test_a_command_says_only_what_is_unusual():
+    assert command_of(TrainConfig(epochs=3)) == "torchcaps train mnist-5k --epochs 3"

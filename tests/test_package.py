@@ -27,6 +27,7 @@ RANKS = [
     ["models"],
     ["rundata"],
     ["runs", "evaluate"],
+    ["card"],
     ["analysis"],
     ["plots"],
     ["train", "predict", "explain", "similar", "floor", "listing", "bench"],

@@ -9,10 +9,7 @@ import pytest
 from tests.commands import SMALL, run, save_pictures
 from torchcaps import pages
 from torchcaps.cli import main
-from torchcaps.config import Train, TrainConfig, load_config
-from torchcaps.parsing import parse
 from torchcaps.plots.training import training_figure
-from torchcaps.report.basics import train_command
 
 
 @pytest.fixture(scope="module")
@@ -49,16 +46,6 @@ def test_the_page_tells_what_the_run_knows(reported):
     assert "squares <&>" in text
     parameters = int(re.search(r"<b>([\d,]+)</b><span>parameters", text)[1].replace(",", ""))
     assert parameters > 1000
-
-
-def test_the_command_of_a_page_makes_the_same_config(reported):
-    import shlex
-
-    config = load_config(reported / "config.json")
-    words = shlex.split(train_command(config))[2:]
-    again = parse(Train, words, "train", "", Train())
-    assert all(getattr(again, name) == value for name, value in vars(config).items())
-    assert train_command(TrainConfig()) == "torchcaps train mnist-5k"
 
 
 def test_tables_and_paragraphs_escape_what_they_are_given():

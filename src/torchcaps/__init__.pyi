@@ -17,6 +17,7 @@ from .layers import (
 from .losses import margin_loss, reconstruction_loss, spread_loss, spread_margin
 from .models import MODELS, create_model
 from .routing import ROUTINGS, ContractError, Routing, check_routing, make_routing, routing_options
+from .runs import load
 from .types import Capsules, Routed, Step
 
 __version__: str
@@ -46,6 +47,7 @@ __all__ = [
     "functional",
     "layers",
     "length",
+    "load",
     "losses",
     "make_routing",
     "margin_loss",

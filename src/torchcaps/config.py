@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -171,3 +172,19 @@ def save_config(config: TrainConfig, path: Path) -> None:
 def load_config(path: Path) -> TrainConfig:
     """A config written by `save_config`, or by hand: a JSON object with some of the options."""
     return read_fields(TrainConfig, path, "options")
+
+
+def command_of(config: TrainConfig) -> str:
+    """The training as a command, with all that differs from what a config is by itself."""
+    words = ["torchcaps", "train", config.data]
+    usual = dataclasses.asdict(TrainConfig())
+    for name, value in dataclasses.asdict(config).items():
+        if name == "data" or value == usual[name]:
+            continue
+        flag = "--" + name.replace("_", "-")
+        if isinstance(value, bool) and usual[name] is not None:
+            words.append(flag if value else f"--no-{flag[2:]}")
+            continue
+        for one in value if isinstance(value, tuple | list) else (value,):
+            words += [flag, str(one)]
+    return shlex.join(words)

@@ -1,8 +1,9 @@
-"""Dataclasses from JSON files, every field checked."""
+"""Dataclasses from JSON files, every field checked; files that are written whole or not at all."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -58,3 +59,10 @@ def _as_a(hint: Any, value: Any) -> Any:
 
 def _text(hint: Any) -> str:
     return getattr(hint, "__name__", str(hint)) if get_origin(hint) is None else str(hint).replace("typing.", "")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that it is either the old or the new one, whatever happens meanwhile."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text)
+    os.replace(temporary, path)

@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from torchcaps.config import PLAIN, TrainConfig, filled, load_config, save_config
 from torchcaps.data import DATASETS, Labelled, Splits, TextSet, Vocabulary, in_classes, open_data
 from torchcaps.errors import InputError, complaint, shape_text
-from torchcaps.fields import read_fields
+from torchcaps.fields import read_fields, write_whole
 from torchcaps.models import create_model
 from torchcaps.rundata import columns_of, limit, read_data
 
@@ -217,6 +217,11 @@ class Run:
         return names
 
 
+def load(folder: Path | str) -> Any:
+    """The trained model of a run folder, ready to use."""
+    return Run.open(folder).load_model()
+
+
 def parts_for(run: Run, source: str | None = None, data_dir: Path | None = None) -> Splits:
     """The run's own data, or others in the run's classes, and of its image shape.
 
@@ -278,13 +283,6 @@ def find_runs(root: Path) -> list[Path]:
     depths = ("", "*/", "*/*/", "*/*/*/")
     found = {path.parent for depth in depths for path in root.glob(f"{depth}config.json")}
     return sorted(folder for folder in found if (folder / "data.json").exists())
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is either the old or the new one, whatever happens meanwhile."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ def evaluate_command(words: list[str]) -> None:
   torchcaps evaluate runs/translated --data affnist
   torchcaps evaluate runs/stars --floor"""
     options = parse(Evaluate, words, "evaluate", examples)
+    from torchcaps.card import write_card
     from torchcaps.device import choose_device
     from torchcaps.errors import complaint
     from torchcaps.evaluate import evaluate
@@ -56,6 +57,8 @@ def evaluate_command(words: list[str]) -> None:
         folder = folder / f"{Path(source).stem}-{options.part}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    if folder == run.folder / "evaluation":
+        write_card(run)
     if options.pictures:
         from torchcaps.plots.evaluation import evaluation_pictures
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import csv
 import html
-import shlex
-from dataclasses import asdict
 from pathlib import Path
 
 from torch import Tensor
 
 from torchcaps import pages
-from torchcaps.config import TrainConfig
+from torchcaps.config import command_of
 from torchcaps.data import TextSet
 from torchcaps.plots.evaluation import confusion_figure, examples_figure, worst_mistakes
 from torchcaps.plots.training import training_figure
@@ -124,23 +122,7 @@ def words(subject: Subject) -> str:
 
 def commands(subject: Subject) -> str:
     run = subject.run
-    lines = [train_command(run.config), f"torchcaps evaluate {run.folder}", f"torchcaps report {run.folder}"]
+    lines = [command_of(run.config), f"torchcaps evaluate {run.folder}", f"torchcaps report {run.folder}"]
     made = [name for name in ("attack", "jumble", "strange") if (run.folder / name / "results.json").exists()]
     lines += [f"torchcaps {name} {run.folder}" for name in made]
     return pages.heading("How this was made") + pages.commands(lines)
-
-
-def train_command(config: TrainConfig) -> str:
-    """The training as a command, with all that differs from what a config is by itself."""
-    words = ["torchcaps", "train", config.data]
-    usual = asdict(TrainConfig())
-    for name, value in asdict(config).items():
-        if name == "data" or value == usual[name]:
-            continue
-        flag = "--" + name.replace("_", "-")
-        if isinstance(value, bool):
-            words.append(flag if value else f"--no-{flag[2:]}")
-            continue
-        for one in value if isinstance(value, tuple | list) else (value,):
-            words += [flag, str(one)]
-    return shlex.join(words)

@@ -15,9 +15,10 @@ from torchcaps.analysis.comparison import Comparison, Variant
 from torchcaps.config import TrainConfig, filled
 from torchcaps.data import TextSet, make_parts
 from torchcaps.errors import InputError, check_count, complaint
+from torchcaps.fields import write_whole
 from torchcaps.recipes import check_given, complete
 from torchcaps.rundata import limit, read_data
-from torchcaps.runs import next_folder, write_whole
+from torchcaps.runs import next_folder
 from torchcaps.train.trials import Outcome, begin_trials, forget_trials, refuse_folds, run_trial
 
 FIXED = ("data", "out", "seed", "data_dir", "folds", "fold", "option", "label", "device")

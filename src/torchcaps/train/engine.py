@@ -16,12 +16,13 @@ import lightning.pytorch as pl
 import torch
 from torch.utils.data import DataLoader
 
-from torchcaps.config import TEXT, TrainConfig, filled
+from torchcaps.card import write_card
+from torchcaps.config import TrainConfig, filled
 from torchcaps.data import AUGMENTATIONS, DATASETS, Batch, Splits, TextSet, Vocabulary, make_parts, read_vectors
 from torchcaps.device import choose_device
 from torchcaps.errors import check_choice, complaint
 from torchcaps.evaluate import evaluate
-from torchcaps.models import CapsuleModel, TextCapsules, TextModel, calibrate
+from torchcaps.models import CapsuleModel, ImageModel, TextCapsules, TextModel, calibrate
 from torchcaps.recipes import check_given, complete
 from torchcaps.rundata import limit, read_data
 from torchcaps.runs import Run, next_folder, refuse_folder
@@ -159,14 +160,14 @@ def _go(
 
 
 def _finish(run: Run, parts: Splits) -> Run:
-    """Write down what a usual reconstruction error is, so that `predict` can tell an image that does not fit."""
-    if run.config.model in TEXT:
-        return run
+    """Write down what a usual reconstruction error is, so that `predict` can tell an image that does not fit, and the
+    card."""
     model = run.load_model()
-    if model.decoder is None or not len(parts.validation):
-        return run
-    misfit = evaluate(model, parts.validation).misfit
-    return run if misfit is None else run.with_facts(fits=float(misfit.quantile(0.99)))
+    if isinstance(model, ImageModel) and model.decoder is not None and len(parts.validation):
+        misfit = evaluate(model, parts.validation).misfit
+        run = run if misfit is None else run.with_facts(fits=float(misfit.quantile(0.99)))
+    write_card(run)
+    return run
 
 
 def _tensorboard(run: Run) -> Any:

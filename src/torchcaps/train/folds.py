@@ -8,7 +8,8 @@ import statistics
 
 from torchcaps.config import TrainConfig, filled
 from torchcaps.errors import InputError
-from torchcaps.runs import next_folder, write_whole
+from torchcaps.fields import write_whole
+from torchcaps.runs import next_folder
 from torchcaps.train.trials import begin_trials, forget_trials, run_trial
 
 

@@ -14,7 +14,8 @@ import lightning.pytorch as pl
 from tqdm.auto import tqdm
 
 from torchcaps.errors import InputError
-from torchcaps.runs import Run, write_whole
+from torchcaps.fields import write_whole
+from torchcaps.runs import Run
 
 COLUMNS = [
     "epoch",

@@ -16,9 +16,9 @@ from torchcaps.config import TrainConfig
 from torchcaps.data import DATASETS
 from torchcaps.errors import InputError, complaint
 from torchcaps.evaluate import Evaluation, evaluate
-from torchcaps.fields import read_fields
+from torchcaps.fields import read_fields, write_whole
 from torchcaps.memory import highest_memory
-from torchcaps.runs import Run, write_whole
+from torchcaps.runs import Run
 from torchcaps.train.engine import resume, train
 
 

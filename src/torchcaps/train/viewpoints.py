@@ -15,8 +15,9 @@ from pathlib import Path
 from torchcaps.config import TrainConfig
 from torchcaps.errors import InputError, complaint
 from torchcaps.evaluate import wilson_interval
+from torchcaps.fields import write_whole
 from torchcaps.recipes import check_given
-from torchcaps.runs import next_folder, write_whole
+from torchcaps.runs import next_folder
 from torchcaps.train.trials import Outcome, begin_trials, forget_trials, refuse_folds, run_trial
 
 
