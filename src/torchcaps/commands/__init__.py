@@ -8,6 +8,7 @@ from torchcaps.commands.draw import draw_command
 from torchcaps.commands.evaluate import evaluate_command
 from torchcaps.commands.report import report_command
 from torchcaps.commands.small import bench_command, list_command
+from torchcaps.commands.studio import studio_command
 from torchcaps.commands.train import train_command
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
@@ -20,6 +21,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "viewpoint": viewpoint_command,
     "report": report_command,
     "draw": draw_command,
+    "studio": studio_command,
     "list": list_command,
     "bench": bench_command,
 }

@@ -13,6 +13,7 @@ from torchcaps.options.draw import (
     DrawViewpoints,
     DrawWeights,
 )
+from torchcaps.options.studio import Studio
 
 __all__ = [
     "Bench",
@@ -32,6 +33,7 @@ __all__ = [
     "Predict",
     "Report",
     "Similar",
+    "Studio",
     "TextInputs",
     "Viewpoint",
 ]
