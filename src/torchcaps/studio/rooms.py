@@ -167,7 +167,7 @@ def _label(network: Network, label: int) -> int:
 
 
 def _reach(largest: float) -> float:
-    """How far sliders go on both sides: three quarters, or a quarter beyond the largest number, in steps of a quarter."""
+    """How far sliders go on both sides: 0.75, or a quarter beyond the largest number, in steps of 0.25."""
     return max(0.75, -(-1.25 * largest // 0.25) * 0.25)
 
 

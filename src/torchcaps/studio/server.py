@@ -14,7 +14,6 @@ import uvicorn
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
-from fastapi.staticfiles import StaticFiles
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
@@ -26,6 +25,8 @@ from torchcaps.studio.networks import Network
 from torchcaps.studio.routings import describe_routings
 
 STATIC = Path(__file__).parent / "static"
+# Not left to the machine, whose own list may call a script plain text, which browsers refuse.
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 PORT = 8760
 TRIES = 40  # ports to try
 
@@ -53,9 +54,12 @@ def create_app(networks: Sequence[Network], host: str = "127.0.0.1") -> FastAPI:
                 return Response(status_code=499)
             return await run_in_threadpool(_as_json, work)
 
+    @app.get("/{name}")
     @app.get("/")
-    async def page() -> FileResponse:
-        return FileResponse(STATIC / "index.html")
+    async def page(name: str = "index.html") -> FileResponse:
+        if name not in {path.name for path in STATIC.iterdir()}:
+            raise HTTPException(404)
+        return FileResponse(STATIC / name, media_type=TYPES.get(Path(name).suffix))
 
     @app.get("/api/hello")
     async def api_hello() -> JSONResponse:
@@ -91,7 +95,6 @@ def create_app(networks: Sequence[Network], host: str = "127.0.0.1") -> FastAPI:
     async def api_votes(request: Request, asked: rooms.ImageAsked) -> Response:
         return await answer(request, partial(rooms.votes_room, network_of(asked.network), asked))
 
-    app.mount("/static", StaticFiles(directory=STATIC))
     app.add_exception_handler(InputError, _on_input)
     app.add_exception_handler(RequestValidationError, _on_input)
     app.add_exception_handler(HTTPException, _on_http)
