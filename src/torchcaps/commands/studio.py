@@ -12,7 +12,8 @@ def studio_command(words: list[str]) -> None:
   torchcaps studio
   torchcaps studio runs/mine --port 9000 --no-browser"""
     options = parse(Studio, words, "studio", examples)
-    from torchcaps.studio.server import address_of, create_app, free_socket, is_local, serve
+    from torchcaps.studio.guards import is_local
+    from torchcaps.studio.server import address_of, create_app, free_socket, make_server
 
     listening = free_socket(options.host, options.port)
     import sys
@@ -33,4 +34,4 @@ def studio_command(words: list[str]) -> None:
             print("warning: everybody who can reach this machine can use the studio", file=sys.stderr)
         if options.browser:
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-        serve(app, listening)
+        make_server(app).run(sockets=[listening])

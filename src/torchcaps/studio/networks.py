@@ -22,7 +22,11 @@ from torchcaps.runs import Run, parts_for
 
 @dataclass(frozen=True)
 class Network:
-    """A trained network for images. kind: the name of its model; load: gives the images to show it."""
+    """A trained network for images. kind: the name of its model; load: gives images to show it.
+
+    These are the test part of a run. To the networks that come along they are digits of mnist-5k, which are among those
+    that such a network may have been trained on.
+    """
 
     name: str
     title: str
@@ -34,7 +38,7 @@ class Network:
 
     @cached_property
     def data(self) -> Examples:
-        """Images that it was not trained on; read when first asked for."""
+        """Images to show it; read when first asked for."""
         return self.load()
 
     @cached_property
@@ -61,11 +65,14 @@ class Network:
 
     def image(self, pixels: Any) -> Tensor:
         """An image [c h w] from 0 to 1 from rows of pixels from 0 to 255, or from one such for each channel."""
-        image = torch.tensor(pixels, dtype=torch.float32)
+        expected, remedy = f"pixels {shape_text(self.model.image_shape)} for {self.name}", "Send an image of this size."
+        try:
+            image = torch.tensor(pixels, dtype=torch.float32)
+        except ValueError:
+            raise complaint("studio", expected, "rows of different lengths", remedy) from None
         image = image[None] if image.ndim == 2 else image
         if tuple(image.shape) != self.model.image_shape:
-            expected = f"pixels {shape_text(self.model.image_shape)} for {self.name}"
-            raise complaint("studio", expected, shape_text(image.shape), "Send an image of this size.")
+            raise complaint("studio", expected, shape_text(image.shape), remedy)
         return image / 255
 
     def pixels(self, image: Tensor) -> Any:

@@ -42,7 +42,7 @@ class ClustersAsked(_Asked):
         list[Annotated[list[Coordinate], Field(min_length=2, max_length=2)]], Field(min_length=2, max_length=400)
     ]
     routing: str
-    options: dict[str, bool | int | float | str] = {}
+    options: dict[str, Any] = {}
     parents: Annotated[int, Field(ge=1, le=8)] = 3
     iterations: Annotated[int, Field(ge=1, le=30)] = 5
     seed: Seed = 0
@@ -89,7 +89,7 @@ def clusters_room(asked: ClustersAsked) -> dict[str, Any]:
 
 
 def examples_room(network: Network, count: int) -> dict[str, Any]:
-    """The first images that the network was not trained on."""
+    """The first of the images to show a network."""
     data = network.data
     batch = data.batch(torch.arange(min(count, len(data))))
     told = []

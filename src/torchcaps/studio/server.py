@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import socket
+import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,13 +23,24 @@ from starlette.exceptions import HTTPException
 from torchcaps.analysis.points import POINTS
 from torchcaps.errors import InputError, check_choice, check_range, complaint
 from torchcaps.studio import rooms
-from torchcaps.studio.guards import Guard, is_local
+from torchcaps.studio.guards import Guard
 from torchcaps.studio.networks import Network
 from torchcaps.studio.routings import describe_routings
 
 STATIC = Path(__file__).parent / "static"
 # Not left to the machine, whose own list may call a script plain text, which browsers refuse.
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+# What pydantic finds wrong, in the words of all messages.
+WANTED = {
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    **dict.fromkeys(("int_type", "int_from_float", "int_parsing", "int_parsing_size"), "a whole number"),
+    "string_type": "a word",
+    "list_type": "a list",
+    **dict.fromkeys(("dict_type", "model_attributes_type"), "an object"),
+    "less_than_equal": "at most {le:g}",
+    "greater_than_equal": "at least {ge:g}",
+}
 PORT = 8760
 TRIES = 40  # ports to try
 
@@ -52,7 +66,14 @@ def create_app(networks: Sequence[Network], host: str = "127.0.0.1") -> FastAPI:
         async with turn:
             if await request.is_disconnected():
                 return Response(status_code=499)
-            return await run_in_threadpool(_as_json, work)
+            try:
+                return await run_in_threadpool(_as_json, work)
+            except InputError:
+                raise
+            except Exception as error:
+                traceback.print_exc()
+                sentence = f"studio: expected to have an answer, got {type(error).__name__}. The terminal tells more."
+                return JSONResponse({"error": sentence}, 500)
 
     @app.get("/{name}")
     @app.get("/")
@@ -130,17 +151,23 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
 
 
 def _sentence(error: RequestValidationError) -> str:
-    """The first of what is wrong, in the one form of all messages."""
-    first = error.errors()[0]
-    where = ".".join(str(place) for place in first["loc"][1:5] if not str(place).startswith("list["))
-    if first["type"] == "json_invalid":
+    """The deepest of what is wrong, in the one form of all messages: of an image, the pixel and not the rows."""
+    worst = max(error.errors(), key=lambda each: len(each["loc"]))
+    kind, told = worst["type"], worst.get("ctx", {})
+    where = ".".join(str(place) for place in worst["loc"][1:] if "[" not in str(place))[:80]
+    if kind == "json_invalid":
         return f"studio: expected JSON, got something else (at {where}). Check it."
-    if first["type"] == "missing":
+    if kind == "missing":
         return f"studio: expected {where or 'a JSON object'}, got none. Add it."
-    got = repr(first.get("input"))
+    if kind == "extra_forbidden":
+        return f"studio: expected nothing beside what it knows, got {where}. Drop it."
+    if kind in ("too_short", "too_long"):
+        bound = f"at least {told['min_length']}" if kind == "too_short" else f"at most {told['max_length']}"
+        return f"studio: expected {bound} in {where}, got {told['actual_length']}. Correct it."
+    got = repr(worst.get("input"))
     got = got if len(got) <= 60 else f"{got[:57]}..."
-    reason = first["msg"].removeprefix("Input should be ").removeprefix("a valid ")
-    return f"studio: expected {where or 'the question'} to be {reason}, got {got}. Correct it."
+    wanted = WANTED.get(kind, worst["msg"]).format_map(told)
+    return f"studio: expected {where or 'the question'} to be {wanted}, got {got}. Correct it."
 
 
 def free_socket(host: str, port: int | None) -> socket.socket:
@@ -148,19 +175,23 @@ def free_socket(host: str, port: int | None) -> socket.socket:
     if port is not None:
         check_range("studio", "port", port, 0, 65535)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    reason = ""
     for tried in [port] if port is not None else range(PORT, PORT + TRIES):
         found = socket.socket(family, socket.SOCK_STREAM)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.name == "posix":  # elsewhere it would let two servers share a port
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((host, tried))
             found.listen(64)
         except OSError as error:
             found.close()
-            last = error.strerror or str(error)
+            reason = error.strerror or str(error)
+            if error.errno != errno.EADDRINUSE:
+                break
         else:
             return found
-    where = f"{host}, port {port}" if port is not None else f"{host}, ports {PORT} to {PORT + TRIES - 1}"
-    raise complaint("studio", f"a free port ({where})", last, "Choose another --port or --host.")
+    where = f"{host}, port {port}" if port is not None else f"{host}, from port {PORT} on"
+    raise complaint("studio", f"a free port ({where})", reason, "Choose another --port or --host.")
 
 
 def address_of(listening: socket.socket, host: str) -> str:
@@ -170,12 +201,12 @@ def address_of(listening: socket.socket, host: str) -> str:
     return f"http://{shown}:{listening.getsockname()[1]}/"
 
 
-def serve(app: FastAPI, listening: socket.socket) -> None:
-    """Answer until Ctrl-C."""
+def make_server(app: FastAPI) -> uvicorn.Server:
+    """A server that is quiet, and done soon after Ctrl-C; `run(sockets=[...])` starts it."""
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, ws="none", timeout_graceful_shutdown=2
     )
-    uvicorn.Server(config).run(sockets=[listening])
+    return uvicorn.Server(config)
 
 
-__all__ = ["PORT", "address_of", "create_app", "free_socket", "is_local", "serve"]
+__all__ = ["PORT", "address_of", "create_app", "free_socket", "make_server"]
