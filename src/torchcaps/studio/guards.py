@@ -80,7 +80,7 @@ class Guard:
                 403,
                 f"studio: expected a question from its own page, got one from {origins[0]!r:.80}. Open the page.",
             )
-        if any(not size.isdigit() or int(size[:20]) > BODY for size in sizes):
+        if any(not size.isdigit() or int(size) > BODY for size in sizes):
             return 413, f"studio: expected at most {BODY:,} bytes, got more. Send a smaller image."
         return None
 
