@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,9 +17,10 @@ from torchcaps.analysis.points import POINTS, make_points
 from torchcaps.analysis.reconstruct import draw_classes
 from torchcaps.analysis.trees import routing_tree, trace_image
 from torchcaps.analysis.votes import vote_points
+from torchcaps.data import PairSet, load_dataset
 from torchcaps.routing import make_routing
 from torchcaps.studio.networks import Network
-from torchcaps.studio.rooms import DigitAsked, digit_room
+from torchcaps.studio.rooms import DigitAsked, digit_room, examples_room
 from torchcaps.studio.routings import OPTIONS, describe_routings
 from torchcaps.studio.server import create_app
 
@@ -184,7 +187,18 @@ def test_shipped_network_reads_its_examples(client):
     told = client.get(f"/api/examples?network={SHIPPED}&count=30").json()["examples"]
     answers = [ask(client, "digit", network=SHIPPED, pixels=each["pixels"])["winner"] for each in told]
     assert [str(answer) for answer in answers] == [each["label"] for each in told]
-    assert len({each["label"] for each in told}) == 10
+    assert [each["label"] for each in told] == [digit for digit in "0123456789" for _ in range(3)]
+
+
+def test_examples_of_pairs_name_both(networks):
+    pairs = PairSet(load_dataset("mnist-5k").test, 4, seed=0)
+    told = examples_room(replace(networks[SHIPPED], load=lambda: pairs), 3)["examples"]
+    assert len(told) == 3
+    assert all(re.fullmatch(r"\d and \d", each["label"]) for each in told)
+
+
+def test_at_most_as_many_examples_as_there_are(client):
+    assert len(client.get("/api/examples?network=colour").json()["examples"]) == 6
 
 
 def test_a_network_without_a_decoder_draws_nothing(client, networks):

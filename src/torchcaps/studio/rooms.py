@@ -15,6 +15,7 @@ from torchcaps.analysis.points import make_points
 from torchcaps.analysis.reconstruct import check_decoder, draw_from
 from torchcaps.analysis.trees import Edge, Node, Tree, routing_tree, trace_image
 from torchcaps.analysis.votes import vote_points
+from torchcaps.data import ImageSet, stratified_order
 from torchcaps.errors import InputError, check_choice, complaint
 from torchcaps.models import CapsuleModel
 from torchcaps.studio.networks import Network
@@ -89,14 +90,20 @@ def clusters_room(asked: ClustersAsked) -> dict[str, Any]:
 
 
 def examples_room(network: Network, count: int) -> dict[str, Any]:
-    """The first of the images to show a network."""
+    """Some of the images to show a network, of all classes alike, in their order; of images of several things the first.
+
+    The same ones every time.
+    """
     data = network.data
-    batch = data.batch(torch.arange(min(count, len(data))))
+    rows = torch.arange(min(count, len(data)))
+    if isinstance(data, ImageSet):
+        rows = stratified_order(data.labels)[:count]
+        rows = rows[data.labels[rows].argsort(stable=True)]
+    batch = data.batch(rows)
     told = []
-    for image, labels in zip(batch.inputs, batch.labels.view(len(batch.labels), -1).tolist(), strict=True):
-        told.append(
-            {"label": " and ".join(network.classes[label] for label in labels), "pixels": network.pixels(image)}
-        )
+    for image, labels in zip(batch.inputs, batch.labels.view(len(rows), -1).tolist(), strict=True):
+        name = " and ".join(network.classes[label] for label in labels)
+        told.append({"label": name, "pixels": network.pixels(image)})
     return {"examples": told}
 
 
