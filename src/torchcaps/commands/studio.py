@@ -25,7 +25,7 @@ def studio_command(words: list[str]) -> None:
     from torchcaps.studio.networks import run_networks, shipped_networks
 
     with listening:
-        torch.set_num_threads(min(2, torch.get_num_threads()))
+        torch.set_num_threads(1)  # one small image gains nothing from more, and waits for them on a busy machine
         networks = run_networks(options.runs, options.data_dir) if options.runs else shipped_networks()
         app = create_app(networks, options.host)
         address = address_of(listening, options.host)

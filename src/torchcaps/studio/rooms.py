@@ -90,7 +90,7 @@ def clusters_room(asked: ClustersAsked) -> dict[str, Any]:
 
 
 def examples_room(network: Network, count: int) -> dict[str, Any]:
-    """Some of the images to show a network, of all classes alike, in their order; of images of several things the first.
+    """Some images to show a network, of all classes alike and in their order; of pairs, the first ones.
 
     The same ones every time.
     """

@@ -177,7 +177,8 @@ def free_socket(host: str, port: int | None) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     reason = ""
     for tried in [port] if port is not None else range(PORT, PORT + TRIES):
-        found = socket.socket(family, socket.SOCK_STREAM)
+        # With the protocol named, asyncio sends small answers at once; else each waits 40 ms to be acknowledged.
+        found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         if os.name == "posix":  # elsewhere it would let two servers share a port
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
