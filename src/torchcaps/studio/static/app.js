@@ -41,7 +41,8 @@ function changed(what) {
 function describe() {
   const select = document.getElementById("network");
   select.value = studio.network.name;
-  const { accuracy } = studio.network;
+  const { accuracy, shape } = studio.network;
+  document.documentElement.style.setProperty("--aspect", `${shape[2]} / ${shape[1]}`);
   select.title = accuracy === null ? "" : `${(100 * accuracy).toFixed(2)} % right on the test part`;
 }
 

@@ -26,7 +26,7 @@ const spread = (count, start, end) =>
   Array.from({ length: count }, (_, index) => start + ((index + 0.5) / count) * (end - start));
 
 // The frame: { width, height, image: {x, y, width, height}, thumb, spots: Map(id -> [x, y]), classes: Map(label -> [x, y]), ... }
-export function layout(nodes, labels, shape, width) {
+export function layout(nodes, labels, names, shape, width) {
   const [, rows, columns] = shape;
   const down = width < 640;
   const parts = nodes.filter((node) => node.kind === "part");
@@ -56,22 +56,24 @@ export function layout(nodes, labels, shape, width) {
     order.forEach((part, index) => spots.set(part.id, down ? [across[index], near - thumb / 2] : [near - thumb / 2, across[index]]));
   }
 
-  const far = down ? near + 144 + 72 * middles.length : width - 162;
+  const longest = Math.max(...names.map((name) => name.length));
+  const classWidth = 120 + Math.max(32, 9 * longest);
+  const far = down ? near + 144 + 72 * middles.length : width - classWidth - 4;
+  if (middles.length) captions.push([(near + far) / 2, "between"]);
   middles.forEach((layer, index) => {
     const along = near + ((index + 1) / (middles.length + 1)) * (far - near);
     const row = nodes.filter((node) => node.layer === layer && node.kind === "middle");
     const axis = down ? "x" : "y";
     row.sort((a, b) => (a[axis] ?? 0) - (b[axis] ?? 0) || a.id - b.id);
     const across = down ? spread(row.length, EDGE, width - EDGE) : spread(row.length, HEAD, HEAD + classSpan);
-    captions.push([along, "wholes of parts"]);
     row.forEach((node, place) => spots.set(node.id, down ? [across[place], along] : [along, across[place]]));
   });
   const across = down ? spread(labels.length, EDGE / 2, width - EDGE / 2) : spread(labels.length, HEAD, HEAD + classSpan);
   labels.forEach((label, index) => classes.set(label, down ? [across[index], far] : [far, across[index]]));
   for (const node of nodes) if (node.kind === "class") spots.set(node.id, classes.get(node.index));
-  captions.push([far + 81, "classes"]);
+  captions.push([far + classWidth / 2, "classes"]);
   const height = down ? far + 104 : classSpan + HEAD;
-  return { down, placed, image, thumb, spots, classes, captions, width, height };
+  return { down, placed, image, thumb, spots, classes, classWidth, captions, width, height };
 }
 
 // A line that leaves its part and reaches its whole along the way the tree grows.

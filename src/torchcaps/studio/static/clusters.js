@@ -205,7 +205,11 @@ export function openClusters() {
   load(studio.hello.points[0]);
   return {
     toggle: () => transport.toggle(),
-    changed: () => { if (set === "votes") load("votes"); },
+    changed() {
+      const votes = find("sets").lastChild;
+      votes.disabled = studio.network.routing === null;
+      if (set === "votes" && !votes.disabled) load("votes");
+    },
   };
 }
 

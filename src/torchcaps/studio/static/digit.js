@@ -44,6 +44,7 @@ function explain() {
 function forget() {
   looks.drop();
   poses.drop();
+  clearTimeout(saying);
   answer = null;
   find("answer").textContent = "";
   for (const id of ["seen", "drawing"]) paint(find(id), blank());

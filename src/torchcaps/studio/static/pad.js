@@ -111,7 +111,7 @@ export class Pad {
     const flat = this.lines.flat();
     const range = [0, 1].map((axis) => flat.map((place) => place[axis])).map((values) => [Math.min(...values), Math.max(...values)]);
     const long = Math.max(...range.map(([low, high]) => high - low));
-    const scale = long > 0.05 ? ((BOX - LINE) * width) / long : width;
+    const scale = long > 0.05 ? (BOX * Math.min(width, height) - LINE * width) / long : width;
     const [dx, dy] = range.map(([low, high], axis) => [width, height][axis] / 2 - scale * (low + high) / 2);
     const middle = centreOfMass(fill(scale, dx, dy));
     return this.#all(fill(scale, dx + width / 2 - middle[0], dy + height / 2 - middle[1]));

@@ -18,6 +18,10 @@ let held = null; // the node in focus, or under the pointer
 let stop = null; // the node that Tab reaches
 
 function grow(label = null) {
+  if (studio.network.routing === null) {
+    clear();
+    return;
+  }
   if (!studio.image) return;
   const question = { network: studio.network.name, pixels: studio.image.pixels, label };
   trees.replace("api/tree", question, (found) => {
@@ -28,13 +32,29 @@ function grow(label = null) {
     find("once").hidden = tree.iterations > 1;
     find("tree-about").replaceChildren(copy(studio.network.routing === "attention" ? "tree-attention" : "tree-softmax"));
     find("tree-name").textContent = `The way to ${name(tree.label)}`;
-    find("share").textContent = `${Math.round(100 * tree.shown_share)} % of what reaches it is shown`;
+    find("share").textContent = `${percent(tree.shown_share)} of what reaches it is shown`;
     held = null;
     build();
   });
 }
 
+function clear() {
+  trees.drop();
+  tree = held = null;
+  for (const id of ["stage", "numbers", "tree-about"]) find(id).replaceChildren();
+  find("tree-transport").hidden = find("once").hidden = true;
+  find("share").textContent = "This network has no routing, so it grows no tree.";
+}
+
 const name = (label) => studio.network.classes[label];
+const short = (label) => (name(label).length > 12 ? `${name(label).slice(0, 11)}…` : name(label));
+
+function percent(share) {
+  return share < 0.001 ? "less than 0.1 %" : `${number(100 * share, share < 0.1 ? 1 : 0)} %`;
+}
+
+// A capsule in few words, with its place in pixels where it has one.
+const named = (node) => (node.x === null ? node.name : `${node.name} at ${Math.round(node.x)}, ${Math.round(node.y)}`);
 
 function shownLabels() {
   const labels = tree.classes.map((_, label) => label);
@@ -48,7 +68,8 @@ function build() {
   const stage = find("stage");
   const width = stage.getBoundingClientRect().width;
   if (!tree || !width) return;
-  plan = layout(tree.nodes, shownLabels(), studio.network.shape, width);
+  const labels = shownLabels();
+  plan = layout(tree.nodes, labels, labels.map(short), studio.network.shape, width);
   stage.style.setProperty("--height", `${plan.height}px`);
   stage.replaceChildren();
   marks = new Map();
@@ -96,19 +117,19 @@ function addClass(label, stage) {
   const chosen = label === tree.label;
   const said = `class ${name(label)}, activation ${number(tree.classes[label])}`;
   const mark = make("g", { class: chosen ? "class chosen" : "class", role: "button", "aria-pressed": String(chosen), "aria-label": said }, stage);
-  const short = name(label).length > 10 ? `${name(label).slice(0, 9)}…` : name(label);
   if (plan.down) {
-    const half = Math.min(16, (plan.width / plan.classes.size) / 2 - 2);
+    const half = Math.min(28, plan.width / plan.classes.size / 2 - 2);
     make("rect", { class: "back", x: x - half, y: y + 2, width: 2 * half, height: 98, rx: 6 }, mark);
-    make("text", { x, y: y + 20, "text-anchor": "middle" }, mark, short.slice(0, 4));
+    make("text", { x, y: y + 20, "text-anchor": "middle" }, mark, short(label).slice(0, Math.max(2, Math.floor(half / 4.5))));
     make("rect", { class: "track", x: x - 4, y: y + 30, width: 8, height: 62, rx: 4 }, mark);
     make("rect", { class: "fill", x: x - 4, y: y + 30 + 62 * (1 - share), width: 8, height: 62 * share, rx: 4 }, mark);
   } else {
-    make("rect", { class: "back", x: x + 2, y: y - 16, width: 158, height: 32, rx: 8 }, mark);
-    make("text", { x: x + 14, y: y + 5 }, mark, short);
-    make("rect", { class: "track", x: x + 62, y: y - 4, width: 48, height: 8, rx: 4 }, mark);
-    make("rect", { class: "fill", x: x + 62, y: y - 4, width: 48 * share, height: 8, rx: 4 }, mark);
-    make("text", { class: "value", x: x + 152, y: y + 5, "text-anchor": "end" }, mark, number(tree.classes[label]));
+    const end = x + plan.classWidth;
+    make("rect", { class: "back", x: x + 2, y: y - 16, width: plan.classWidth, height: 32, rx: 8 }, mark);
+    make("text", { x: x + 14, y: y + 5 }, mark, short(label));
+    make("rect", { class: "track", x: end - 94, y: y - 4, width: 48, height: 8, rx: 4 }, mark);
+    make("rect", { class: "fill", x: end - 94, y: y - 4, width: 48 * share, height: 8, rx: 4 }, mark);
+    make("text", { class: "value", x: end - 6, y: y + 5, "text-anchor": "end" }, mark, number(tree.classes[label]));
   }
   mark.addEventListener("click", () => grow(label));
   addMark(`class-${label}`, mark);
@@ -159,7 +180,7 @@ function nodeOf(key) {
 }
 
 function words(node) {
-  return `${node.kind === "part" ? "part" : "capsule"}, ${node.name}, activation ${number(node.activation)}`;
+  return `${node.kind === "part" ? "part" : "capsule"}, ${named(node)}, activation ${number(node.activation)}`;
 }
 
 function couplingAt(edge, time) {
@@ -222,7 +243,7 @@ function tell() {
   const up = tree.edges.filter((edge) => edge.child === shown.id);
   const edges = (shown.kind === "class" ? tree.edges.filter((edge) => edge.parent === shown.id) : up);
   const strongest = [...edges].sort((a, b) => b.couplings.at(-1) - a.couplings.at(-1)).slice(0, 6);
-  const title = shown.kind === "class" ? `Couplings to ${shown.name}` : `${shown.name[0].toUpperCase()}${shown.name.slice(1)}`;
+  const title = shown.kind === "class" ? `Couplings to ${shown.name}` : `Couplings of ${named(shown)}`;
   html("h4", {}, place, `${title}, activation ${number(shown.activation)}`);
   const table = html("table", {}, place);
   const head = html("tr", {}, html("thead", {}, table));
@@ -233,7 +254,7 @@ function tell() {
   for (const edge of strongest) {
     const row = html("tr", {}, body);
     const other = tree.nodes.find((each) => each.id === (shown.kind === "class" ? edge.child : edge.parent));
-    html("th", { scope: "row" }, row, other.name);
+    html("th", { scope: "row" }, row, named(other));
     edge.couplings.forEach((coupling, step) => html("td", { class: step === now ? "now" : "" }, row, number(coupling)));
   }
 }
