@@ -2,6 +2,7 @@
 
 import json
 import os
+import queue
 import signal
 import socket
 import subprocess
@@ -29,14 +30,14 @@ def trained(tmp_path_factory):
 @pytest.fixture
 def served(monkeypatch):
     """What the command would have served and opened; nothing runs."""
-    served = {"opened": []}
+    served = {"opened": queue.Queue()}
 
     def note(server, sockets):
         served["app"], served["port"] = server.config.app, sockets[0].getsockname()[1]
         served["threads"] = torch.get_num_threads()
 
     monkeypatch.setattr(uvicorn.Server, "run", note)
-    monkeypatch.setattr(webbrowser, "open", served["opened"].append)
+    monkeypatch.setattr(webbrowser, "open", served["opened"].put)
     threads = torch.get_num_threads()
     yield served
     torch.set_num_threads(threads)
@@ -70,7 +71,7 @@ def test_without_a_run_the_shipped_networks_are_served_at_a_free_port_and_opened
         assert run("studio") == 0
         assert served["port"] > taken.getsockname()[1] >= PORT
     assert capsys.readouterr().out == f"studio: http://127.0.0.1:{served['port']}/ (Ctrl-C ends it)\n"
-    assert served["opened"] == [f"http://127.0.0.1:{served['port']}/"]
+    assert served["opened"].get(timeout=20) == f"http://127.0.0.1:{served['port']}/"
     assert served["threads"] == 1
     assert "mnist-efficient" in [network["name"] for network in hello(served)["networks"]]
 
@@ -78,7 +79,7 @@ def test_without_a_run_the_shipped_networks_are_served_at_a_free_port_and_opened
 def test_runs_are_served_by_name_with_their_own_test_images(served, trained):
     assert run("evaluate", trained, "--no-pictures") == 0
     assert run("studio", trained, trained, "--no-browser", "--port", 0) == 0
-    assert served["opened"] == []
+    assert served["opened"].empty()
     first, second = hello(served)["networks"]
     assert (first["name"], second["name"]) == ("mine", "mine-2")
     assert first["title"] == "mine: squares, efficient"

@@ -1,5 +1,6 @@
 """Whom the studio answers, how much it reads, which files it gives away: over real sockets."""
 
+import asyncio
 import http.client
 import json
 import socket
@@ -8,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from torchcaps.studio import guards
+from torchcaps.studio import guards, rooms
 from torchcaps.studio.guards import BODY, HEADERS, answers_to
 from torchcaps.studio.server import STATIC
 
@@ -195,3 +196,24 @@ def test_many_questions_at_once_are_all_answered(call):
     for thread in threads:
         thread.join(20)
     assert statuses == [200] * 12
+
+
+@pytest.mark.parametrize(("gone", "status"), [(True, 499), (False, 200)])
+def test_a_question_whose_asker_has_gone_is_not_worked_on(app, monkeypatch, gone, status):
+    worked = []
+    monkeypatch.setattr(rooms, "digit_room", lambda *given: worked.append(given) or {})
+    body = {"type": "http.request", "body": json.dumps(BLANK).encode()}
+    messages = [body] + [{"type": "http.disconnect"}] * gone
+    sent = []
+
+    async def receive():
+        return messages.pop(0) if messages else await asyncio.Future()
+
+    async def send(message):
+        sent.append(message)
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/api/digit", "query_string": b"", "headers": headers}
+    asyncio.run(app({**scope, "scheme": "http", "http_version": "1.1"}, receive, send))
+    assert sent[0]["status"] == status
+    assert len(worked) == (not gone)

@@ -25,9 +25,9 @@ from torchcaps.types import Capsules
 MOST = 1024  # pixels a side
 Coordinate = Annotated[float, Field(ge=-1000, le=1000, allow_inf_nan=False)]
 Level = Annotated[float, Field(ge=0, le=255, allow_inf_nan=False)]
-Row = Annotated[list[Level], Field(min_length=1, max_length=MOST)]
-Rows = Annotated[list[Row], Field(min_length=1, max_length=MOST)]
-Pixels = Rows | Annotated[list[Rows], Field(min_length=1, max_length=16)]
+Row = Annotated[list[Level], Field(min_length=1, max_length=MOST, fail_fast=True)]
+Rows = Annotated[list[Row], Field(min_length=1, max_length=MOST, fail_fast=True)]
+Pixels = Rows | Annotated[list[Rows], Field(min_length=1, max_length=16, fail_fast=True)]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Class = Annotated[int, Field(ge=0, le=100_000)]
 
@@ -40,7 +40,8 @@ class ClustersAsked(_Asked):
     """Cluster points of the plane."""
 
     points: Annotated[
-        list[Annotated[list[Coordinate], Field(min_length=2, max_length=2)]], Field(min_length=2, max_length=400)
+        list[Annotated[list[Coordinate], Field(min_length=2, max_length=2)]],
+        Field(min_length=2, max_length=400, fail_fast=True),
     ]
     routing: str
     options: dict[str, Any] = {}
