@@ -6,7 +6,7 @@ import time
 from typing import Annotated, Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from torchcaps.analysis.clusters import ITERATIVE, trace_clusters
 from torchcaps.analysis.lastlayer import last_layer
@@ -27,7 +27,18 @@ Coordinate = Annotated[float, Field(ge=-1000, le=1000, allow_inf_nan=False)]
 Level = Annotated[float, Field(ge=0, le=255, allow_inf_nan=False)]
 Row = Annotated[list[Level], Field(min_length=1, max_length=MOST, fail_fast=True)]
 Rows = Annotated[list[Row], Field(min_length=1, max_length=MOST, fail_fast=True)]
-Pixels = Rows | Annotated[list[Rows], Field(min_length=1, max_length=16, fail_fast=True)]
+Channels = Annotated[list[Rows], Field(min_length=1, max_length=16, fail_fast=True)]
+LAYOUTS = ("rows", "channels")
+
+
+def _layout(pixels: Any) -> str:
+    """Rows, or rows for each channel? Told by how deep the first pixel lies."""
+    for _ in range(2):
+        pixels = pixels[0] if isinstance(pixels, list) and pixels else None
+    return LAYOUTS[isinstance(pixels, list)]
+
+
+Pixels = Annotated[Annotated[Rows, Tag(LAYOUTS[0])] | Annotated[Channels, Tag(LAYOUTS[1])], Discriminator(_layout)]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Class = Annotated[int, Field(ge=0, le=100_000)]
 

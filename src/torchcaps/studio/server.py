@@ -151,10 +151,10 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
 
 
 def _sentence(error: RequestValidationError) -> str:
-    """The deepest of what is wrong, in the one form of all messages: of an image, the pixel and not the rows."""
-    worst = max(error.errors(), key=lambda each: len(each["loc"]))
-    kind, told = worst["type"], worst.get("ctx", {})
-    where = ".".join(str(place) for place in worst["loc"][1:] if "[" not in str(place))[:80]
+    """The first of what is wrong, in the one form of all messages."""
+    first = error.errors()[0]
+    kind, told = first["type"], first.get("ctx", {})
+    where = ".".join(str(place) for place in first["loc"][1:] if place not in rooms.LAYOUTS)[:80]
     if kind == "json_invalid":
         return f"studio: expected JSON, got something else (at {where}). Check it."
     if kind == "missing":
@@ -164,9 +164,9 @@ def _sentence(error: RequestValidationError) -> str:
     if kind in ("too_short", "too_long"):
         bound = f"at least {told['min_length']}" if kind == "too_short" else f"at most {told['max_length']}"
         return f"studio: expected {bound} in {where}, got {told['actual_length']}. Correct it."
-    got = repr(worst.get("input"))
+    got = repr(first.get("input"))
     got = got if len(got) <= 60 else f"{got[:57]}..."
-    wanted = WANTED.get(kind, worst["msg"]).format_map(told)
+    wanted = WANTED.get(kind, first["msg"]).format_map(told)
     return f"studio: expected {where or 'the question'} to be {wanted}, got {got}. Correct it."
 
 
