@@ -93,6 +93,9 @@ def test_every_room_fits_and_needs_nothing_from_elsewhere(enter, studio, scheme,
         assert page.url.endswith(f"#{room}")
         assert page.evaluate("document.documentElement.scrollWidth") <= width  # nothing sticks out
         assert page.locator("[role=tabpanel]:visible").count() == 1
+    page.go_back()
+    page.wait_for_selector("#room-digit:visible")
+    assert page.title() == "Digit · torchcaps studio"
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 31)"
     assert dark == (scheme == "dark")
     assert page.complaints == []
@@ -171,15 +174,15 @@ def test_sliders_move_the_picture_and_a_double_click_brings_it_back(enter):
 def test_played_to_the_end_the_centres_are_those_of_the_library(enter):
     page = enter("clusters")
     points = make_points("blobs").points
-    set_range(page, "#iterations", 4)
-    says(page, "#clusters-transport .when", "iteration 1 of 4")
-    expected = [trace_clusters(points, routing, 3, 4) for routing in ("dynamic", "gaussian")]
+    set_range(page, "#iterations", 3)
+    says(page, "#clusters-transport .when", "iteration 1 of 3")
+    expected = [trace_clusters(points, routing, 3, 3) for routing in ("dynamic", "gaussian")]
     for plane, trace in enumerate(expected):
         torch.testing.assert_close(centres(page, plane), trace.steps[0].centres, atol=1e-5, rtol=0)
     page.click("#clusters-transport .play")
     assert page.text_content("#clusters-transport .play") == "Pause"
     says(page, "#clusters-transport .play", "Play")
-    assert page.text_content("#clusters-transport .when") == "iteration 4 of 4"
+    assert page.text_content("#clusters-transport .when") == "iteration 3 of 3"
     for plane, trace in enumerate(expected):
         torch.testing.assert_close(centres(page, plane), trace.steps[-1].centres, atol=1e-5, rtol=0)
         shown = page.locator(f"#plane-{plane} ~ .legend li:not(.first)").all_inner_texts()
@@ -188,7 +191,7 @@ def test_played_to_the_end_the_centres_are_those_of_the_library(enter):
     objective = page.locator(".panel").nth(1).locator(".objective output").text_content()
     assert objective == f"{expected[1].steps[-1].objective:.2f}"
     page.locator(".panel").nth(0).locator(".curve").click(position={"x": 13, "y": 40})  # back to the first iteration
-    assert page.text_content("#clusters-transport .when") == "iteration 1 of 4"
+    assert page.text_content("#clusters-transport .when") == "iteration 1 of 3"
     assert page.complaints == []
 
 
@@ -316,7 +319,10 @@ def test_all_can_be_done_with_the_keyboard(enter):
     assert re.match(r"part, type \d+, activation", page.evaluate("document.activeElement.getAttribute('aria-label')"))
     assert page.text_content(".numbers h4").startswith("Couplings of type")
     keys.press("ArrowRight")
+    key = page.evaluate("document.activeElement.dataset.key")
     keys.press("Enter")
+    says(page, "#tree-name", f"The way to {key.removeprefix('class-')}")
+    assert page.evaluate("document.activeElement.dataset.key") == key  # the tree is new, the focus stays
     assert page.complaints == []
 
 
@@ -351,6 +357,12 @@ def test_networks_of_all_kinds_can_be_shown(enter):
     page.click("#tab-tree")
     page.wait_for_selector("#stage .chosen")
     assert page.locator("#stage .part .map").count() == page.locator("#stage .part").count() > 0
+    for _ in range(2):
+        page.click("#tree-transport .forth")
+    says(page, "#tree-transport .when", "iteration 3 of 3")
+    page.select_option("#network", "placed")  # fewer iterations, parts with places, capsules between
+    says(page, "#tree-transport .when", "iteration 2 of 2")
+    page.wait_for_selector("#stage .part .dot")
     page.select_option("#network", "plain")  # no routing, no decoder
     says(page, "#share", "This network has no routing, so it grows no tree.")
     page.click("#tab-digit")
@@ -369,11 +381,3 @@ def test_what_the_server_refuses_is_said_and_forgotten_when_it_is_over(enter, st
     page.unroute("**/api/clusters")
     page.click("#restart")
     page.wait_for_selector("#alert", state="hidden")
-
-
-def test_the_address_knows_the_room(enter):
-    page = enter("tree")
-    page.click("#tab-digit")
-    page.go_back()
-    page.wait_for_selector("#room-tree:visible")
-    assert page.title() == "Tree · torchcaps studio"

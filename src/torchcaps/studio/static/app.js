@@ -82,9 +82,7 @@ async function start() {
     return;
   }
   const select = document.getElementById("network");
-  for (const { name, title, accuracy } of studio.hello.networks) {
-    html("option", { value: name }, select, accuracy === null ? title : `${title} (${(100 * accuracy).toFixed(1)} %)`);
-  }
+  for (const { name, title } of studio.hello.networks) html("option", { value: name }, select, title);
   select.addEventListener("change", () => choose(select.value));
   listenToKeys();
   enter(location.hash.slice(1));

@@ -106,8 +106,9 @@ function route(anew) {
 function tellChosen() {
   const { chosen, points } = state;
   find("remove").disabled = chosen === null || points.length <= 2;
+  const say = (text) => { if (find("chosen-text").textContent !== text) find("chosen-text").textContent = text; };
   if (chosen === null) {
-    find("chosen-text").textContent = `${points.length} points, none chosen.`;
+    say(`${points.length} points, none chosen.`);
     return;
   }
   const [x, y] = points[chosen];
@@ -115,7 +116,7 @@ function tellChosen() {
   const couplings = step?.couplings[chosen];
   const best = couplings ? couplings.indexOf(Math.max(...couplings)) : null;
   const whose = couplings ? `; parent ${best + 1} has ${Math.round(100 * couplings[best])} %` : "";
-  find("chosen-text").textContent = `Point ${chosen + 1} of ${points.length} at (${number(x)}, ${number(y)})${whose}.`;
+  say(`Point ${chosen + 1} of ${points.length} at (${number(x)}, ${number(y)})${whose}.`);
 }
 
 const actions = {

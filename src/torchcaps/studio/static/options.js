@@ -4,6 +4,8 @@ import { html } from "./shapes.js";
 
 let forms = 0;
 
+const title = (name) => name[0].toUpperCase() + name.slice(1).replaceAll("_", " ");
+
 export function optionForm(place, options, changed) {
   const values = {};
   forms += 1;
@@ -12,7 +14,7 @@ export function optionForm(place, options, changed) {
   for (const option of options) {
     const id = `option-${forms}-${option.name}`;
     const field = html("div", { class: `field ${option.type}` }, place);
-    const label = html("label", { for: id }, field, option.name.replaceAll("_", " "));
+    const label = html("label", { for: id }, field, title(option.name));
     const tell = (value) => {
       values[option.name] = value;
       changed(values);

@@ -16,6 +16,7 @@ let lines = []; // of the edges, in their order
 let marks = new Map(); // what stands for each capsule, by `class-LABEL` and `node-ID`
 let held = null; // the node in focus, or under the pointer
 let stop = null; // the node that Tab reaches
+let told = null; // the iteration whose numbers are in bold
 
 function grow(label = null) {
   if (studio.network.routing === null) {
@@ -25,15 +26,14 @@ function grow(label = null) {
   if (!studio.image) return;
   const question = { network: studio.network.name, pixels: studio.image.pixels, label };
   trees.replace("api/tree", question, (found) => {
+    transport.resize(found.iterations);
     tree = found;
-    for (const node of tree.nodes) if (node.kind === "class") node.index ??= node.name === name(tree.label) ? tree.label : studio.network.classes.indexOf(node.name);
-    transport.resize(tree.iterations);
+    for (const node of tree.nodes) if (node.kind === "class") node.index ??= tree.label;
     find("tree-transport").hidden = tree.iterations < 2;
     find("once").hidden = tree.iterations > 1;
     find("tree-about").replaceChildren(copy(studio.network.routing === "attention" ? "tree-attention" : "tree-softmax"));
     find("tree-name").textContent = `The way to ${name(tree.label)}`;
     find("share").textContent = `${percent(tree.shown_share)} of what reaches it is shown`;
-    held = null;
     build();
   });
 }
@@ -70,6 +70,7 @@ function build() {
   if (!tree || !width) return;
   const labels = shownLabels();
   plan = layout(tree.nodes, labels, labels.map(short), studio.network.shape, width);
+  const focused = stage.contains(document.activeElement) ? document.activeElement.dataset.key : null;
   stage.style.setProperty("--height", `${plan.height}px`);
   stage.replaceChildren();
   marks = new Map();
@@ -89,7 +90,8 @@ function build() {
   stop = `class-${tree.label}`;
   for (const [key, mark] of marks) mark.tabIndex = key === stop ? 0 : -1;
   draw();
-  light(held);
+  light(null);
+  marks.get(focused)?.focus();
 }
 
 function addPart(node, stage) {
@@ -198,11 +200,12 @@ function draw() {
     const share = Math.max(0, couplingAt(edge, transport.time)) / widest.get(layer(edge));
     put(lines[index], { "stroke-width": (0.6 + 9 * share).toFixed(2) });
   });
-  tell();
+  if (told !== Math.round(transport.time)) tell();
 }
 
 // All ways through a node, down to parts and up to classes.
 function light(key) {
+  if (!tree) return;
   held = key;
   const stage = find("stage");
   stage.classList.toggle("lit", key !== null);
@@ -231,8 +234,8 @@ function light(key) {
 // The numbers of the node in focus: its couplings, iteration by iteration.
 function tell() {
   const place = find("numbers");
+  told = Math.round(transport.time);
   place.replaceChildren();
-  if (!tree) return;
   const node = held === null ? null : nodeOf(held);
   if (held !== null && !node) {
     const label = count(held);
@@ -248,14 +251,13 @@ function tell() {
   const table = html("table", {}, place);
   const head = html("tr", {}, html("thead", {}, table));
   html("th", { scope: "col" }, head, shown.kind === "class" ? "from" : "to");
-  const now = Math.round(transport.time);
-  for (let step = 0; step < tree.iterations; step++) html("th", { scope: "col", class: step === now ? "now" : "" }, head, `${step + 1}`);
+  for (let step = 0; step < tree.iterations; step++) html("th", { scope: "col", class: step === told ? "now" : "" }, head, `${step + 1}`);
   const body = html("tbody", {}, table);
   for (const edge of strongest) {
     const row = html("tr", {}, body);
     const other = tree.nodes.find((each) => each.id === (shown.kind === "class" ? edge.child : edge.parent));
     html("th", { scope: "row" }, row, named(other));
-    edge.couplings.forEach((coupling, step) => html("td", { class: step === now ? "now" : "" }, row, number(coupling)));
+    edge.couplings.forEach((coupling, step) => html("td", { class: step === told ? "now" : "" }, row, number(coupling)));
   }
 }
 
