@@ -18,7 +18,7 @@ class Studio:
     The page is served by this machine to this machine; nothing is sent anywhere. Ctrl-C ends it.
     """
 
-    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN...")] = ()
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN...", help_behavior_hint="")] = ()
     """Runs on images to show; left out, the networks that come along."""
     port: Count = None
     """The port; left out, the first free one from 8760 on."""
