@@ -19,6 +19,7 @@ from torchcaps.analysis.trees import routing_tree, trace_image
 from torchcaps.analysis.votes import vote_points
 from torchcaps.data import PairSet, load_dataset
 from torchcaps.routing import make_routing
+from torchcaps.studio import rooms
 from torchcaps.studio.networks import Network
 from torchcaps.studio.rooms import DigitAsked, digit_room, examples_room
 from torchcaps.studio.routings import OPTIONS, describe_routings
@@ -393,6 +394,12 @@ def test_a_failure_of_ours_is_told_and_the_server_lives_on(capsys):
     assert said == "studio: expected to have an answer, got RuntimeError. The terminal tells more."
     assert "the disk is gone" in capsys.readouterr().err
     assert client.get("/api/hello").status_code == 200
+
+
+def test_answers_that_json_does_not_know_are_refused(client, monkeypatch):
+    monkeypatch.setattr(rooms, "points_room", lambda name, seed: {"points": [[math.nan, 0]]})
+    said = refused(client.get("/api/points"))
+    assert said.startswith("studio: expected numbers that stay finite, got some that do not.")
 
 
 numbers = st.integers() | st.floats() | st.sampled_from([10**400, -1, 0, 255, 256])

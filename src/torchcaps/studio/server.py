@@ -78,7 +78,7 @@ def create_app(networks: Sequence[Network], host: str = "127.0.0.1") -> FastAPI:
     @app.get("/{name}")
     @app.get("/")
     async def page(name: str = "index.html") -> FileResponse:
-        if name not in {path.name for path in STATIC.iterdir()}:
+        if name not in {path.name for path in STATIC.iterdir() if path.is_file()}:
             raise HTTPException(404)
         return FileResponse(STATIC / name, media_type=TYPES.get(Path(name).suffix))
 
@@ -124,11 +124,10 @@ def create_app(networks: Sequence[Network], host: str = "127.0.0.1") -> FastAPI:
 
 def _as_json(work: Callable[[], dict[str, Any]]) -> Response:
     """What a room says; numbers that JSON does not know are refused."""
+    told = work()
     try:
-        text = json.dumps(work(), allow_nan=False, separators=(",", ":"))
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
+        text = json.dumps(told, allow_nan=False, separators=(",", ":"))
+    except ValueError:
         remedy = "Choose other points, pixels or options."
         raise complaint("studio", "numbers that stay finite", "some that do not", remedy) from None
     return Response(text, media_type="application/json")
@@ -166,7 +165,7 @@ def _sentence(error: RequestValidationError) -> str:
         return f"studio: expected {bound} in {where}, got {told['actual_length']}. Correct it."
     got = repr(first.get("input"))
     got = got if len(got) <= 60 else f"{got[:57]}..."
-    wanted = WANTED.get(kind, first["msg"]).format_map(told)
+    wanted = WANTED[kind].format_map(told) if kind in WANTED else first["msg"]
     return f"studio: expected {where or 'the question'} to be {wanted}, got {got}. Correct it."
 
 
