@@ -4,8 +4,9 @@
 import { channels, html, picture, put } from "./shapes.js";
 
 const BOX = 20 / 28;
-const LINE = 2.1 / 28; // the width of the pen
-const SOFT = [[1.7, 0.3], [1.25, 0.6], [0.85, 1]]; // widths and strengths that make a soft edge
+const LINE = 1.8 / 28; // the width of the pen
+// Widths and strengths that together make a soft edge.
+const SOFT = Array.from({ length: 10 }, (_, step) => [1.75 - 0.1 * step, step === 9 ? 1 : 0.22]);
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 function ink(context, lines, side, scale, dx, dy) {
