@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo routing test test-all lint bench setup clean help
+.PHONY: demo routing studio test test-all lint bench setup clean help
 
 help:  ## show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 16
@@ -22,6 +22,9 @@ demo: $(READY)  ## train on 5,000 real digits (a few minutes), evaluate, draw re
 
 routing: $(READY)  ## watch routing decide between a 2 and a 3: tables, and a picture in out/
 	$(BIN)/python examples/two_or_three.py --out out/two_or_three.png
+
+studio: $(READY)  ## play in the browser: points to cluster, digits to draw, routing trees
+	$(BIN)/torchcaps studio
 
 test: $(READY)  ## run the tests (a few minutes)
 	$(BIN)/python -m pytest -n auto -m "not slow"

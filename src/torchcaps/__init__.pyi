@@ -16,6 +16,7 @@ from .layers import (
 )
 from .losses import margin_loss, reconstruction_loss, spread_loss, spread_margin
 from .models import MODELS, create_model
+from .pretrained import PRETRAINED, load_pretrained
 from .routing import ROUTINGS, ContractError, Routing, check_routing, make_routing, routing_options
 from .runs import load
 from .types import Capsules, Routed, Step
@@ -24,6 +25,7 @@ __version__: str
 
 __all__ = [
     "MODELS",
+    "PRETRAINED",
     "ROUTINGS",
     "SQUASHES",
     "VOTES",
@@ -48,6 +50,7 @@ __all__ = [
     "layers",
     "length",
     "load",
+    "load_pretrained",
     "losses",
     "make_routing",
     "margin_loss",

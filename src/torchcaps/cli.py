@@ -32,6 +32,7 @@ to look inside and to question a network:
 
 more:
   draw WHAT        pictures that explain: routing at work, votes, weights, viewpoints
+  studio [RUN]     play in the browser: points to cluster, digits to draw, routing trees
   list WHAT        what there is: models, routings, datasets or runs
   bench            time layers and models against their textbook versions
 
@@ -75,7 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.name is None or error.name.startswith("torchcaps"):
             raise
         got = f"torchcaps {words[0]}: expected the package {error.name}, got no such module."
-        print(f"{got} Run: pip install 'torchcaps[train]'.", file=sys.stderr)
+        extra = "studio" if words[0] == "studio" else "train"
+        print(f"{got} Run: pip install 'torchcaps[{extra}]'.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -12,6 +12,7 @@ from torchcaps.commands.jumble import jumble_command
 from torchcaps.commands.report import report_command
 from torchcaps.commands.small import bench_command, list_command
 from torchcaps.commands.strange import strange_command
+from torchcaps.commands.studio import studio_command
 from torchcaps.commands.train import train_command
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
@@ -28,6 +29,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "compare": compare_command,
     "viewpoint": viewpoint_command,
     "draw": draw_command,
+    "studio": studio_command,
     "list": list_command,
     "bench": bench_command,
 }

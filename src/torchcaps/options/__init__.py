@@ -14,6 +14,7 @@ from torchcaps.options.draw import (
     DrawViewpoints,
     DrawWeights,
 )
+from torchcaps.options.studio import Studio
 
 __all__ = [
     "Attack",
@@ -37,6 +38,7 @@ __all__ = [
     "Report",
     "Similar",
     "Strange",
+    "Studio",
     "TextInputs",
     "Viewpoint",
 ]
