@@ -14,6 +14,7 @@ from torchcaps.options.draw import (
     DrawViewpoints,
     DrawWeights,
 )
+from torchcaps.options.export import Export
 
 __all__ = [
     "Attack",
@@ -30,6 +31,7 @@ __all__ = [
     "DrawWeights",
     "Evaluate",
     "Explain",
+    "Export",
     "Health",
     "Jumble",
     "List",
