@@ -86,6 +86,19 @@ def test_wrong_options_get_one_sentence(words, sentence, capsys):
     assert sentence in capsys.readouterr().err
 
 
+def test_an_exported_network_is_timed_against_torch(capsys):
+    rows = bench(("export",), 1)
+    assert [row["work"] for row in rows] == ["forward, batch 1", "forward, batch 64"]
+    assert all(set(row["seconds"]) == {"torch", "onnxruntime"} and row["ratio"] > 0 for row in rows)
+    assert "images/s" in capsys.readouterr().out
+
+
+def test_without_onnxruntime_the_export_is_left_out(monkeypatch, capsys):
+    monkeypatch.setattr("torchcaps.bench.run.CASES", {})
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert bench((), 1) == []
+
+
 def test_growth_is_drawn(tmp_path, monkeypatch):
     monkeypatch.setitem(CASES, "dense", CASES["dense"].__class__("dense", CASES["dense"].build, SMALL["dense"]))
     monkeypatch.setattr("torchcaps.bench.run.GROWTH", {"dense": {"batch": (1, 2), "iterations": (1, 2)}})

@@ -30,7 +30,7 @@ RANKS = [
     ["analysis"],
     ["plots"],
     ["train", "predict", "explain", "similar", "floor", "listing", "export"],
-    ["bench"],
+    ["bench", "estimators"],
     ["report"],
     ["parsing"],
     ["commands"],

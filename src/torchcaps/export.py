@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import os
@@ -76,8 +77,6 @@ def export_model(model: Model, path: Path, kind: str = "onnx", notes: dict[str, 
             write, load = (_write_onnx, load_onnx) if kind == "onnx" else (_write_torch, load_torch)
             try:
                 write(plain, temporary, notes)
-            except ModuleNotFoundError as error:
-                raise _missing(error) from None
             except OSError:
                 raise
             except Exception as error:  # torch raises many kinds for what it cannot follow
@@ -94,10 +93,8 @@ def export_model(model: Model, path: Path, kind: str = "onnx", notes: dict[str, 
 
 def load_onnx(path: Path) -> Callable[[Tensor], Answers]:
     """An ONNX file as a function of a tensor, computed by onnxruntime on as many threads as torch has."""
-    try:
-        import onnxruntime
-    except ModuleNotFoundError as error:
-        raise _missing(error) from None
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -122,6 +119,13 @@ def input_of(model: Model) -> str:
         return f"tokens: int64 [batch, length], words by number, below {model.vocabulary}, 0 behind the end of a text"
     channels, height, width = model.image_shape
     return f"images: float32 [batch, {channels}, {height}, {width}] from 0 to 1"
+
+
+def missing_package() -> str | None:
+    """The first package that ONNX files need and that is not installed, if any."""
+    return next(
+        (name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None), None
+    )
 
 
 def _write_onnx(plain: _Plain, path: Path, notes: dict[str, str]) -> None:
@@ -179,6 +183,10 @@ def _notes(run: Run) -> dict[str, str]:
 
 def _refuse(model: Model, kind: str) -> None:
     """What is known not to work, before any of it is tried."""
+    missing = missing_package()
+    if kind == "onnx" and missing is not None:
+        remedy = "Run: pip install 'torchcaps[export]'."
+        raise complaint("export", f"the package {missing}", "it not installed", remedy)
     if isinstance(model, BiLSTM):
         raise _refusal(model, kind, "its recurrent layer reads every text from its own end")
     for part in model.modules():
@@ -189,11 +197,6 @@ def _refuse(model: Model, kind: str) -> None:
 def _refusal(model: Model, kind: str, reason: str) -> Exception:
     remedy = "Use it from Python." if kind == "torch" else "Try --torch, or use it from Python."
     return complaint("export", f"a network that can be exported to {kind}", f"{type(model).__name__}: {reason}", remedy)
-
-
-def _missing(error: ModuleNotFoundError) -> Exception:
-    remedy = "Run: pip install 'torchcaps[export]'."
-    return complaint("export", f"the package {error.name}", "it not installed", remedy)
 
 
 def _first_line(error: BaseException) -> str:
