@@ -1,6 +1,7 @@
 """Benchmarks compare like with like, and say what they found; nothing here is timed."""
 
 import json
+import sys
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from tests.commands import run
 from torchcaps.bench import CASES, bench, growth
 from torchcaps.bench.measure import interleaved, peak_memory
+from torchcaps.models import create_model
 
 SMALL = {
     "dense": {"batch": 5, "children": 20},
@@ -86,7 +88,11 @@ def test_wrong_options_get_one_sentence(words, sentence, capsys):
     assert sentence in capsys.readouterr().err
 
 
-def test_an_exported_network_is_timed_against_torch(capsys):
+def test_an_exported_network_is_timed_against_torch(monkeypatch, capsys):
+    model = create_model(
+        "efficient", image_shape=(1, 28, 28), classes=2, encoder=torch.nn.Flatten(), capsules=4, decoder=False
+    )
+    monkeypatch.setattr("torchcaps.bench.exported.create_model", lambda name, **sizes: model)
     rows = bench(("export",), 1)
     assert [row["work"] for row in rows] == ["forward, batch 1", "forward, batch 64"]
     assert all(set(row["seconds"]) == {"torch", "onnxruntime"} and row["ratio"] > 0 for row in rows)
@@ -95,7 +101,7 @@ def test_an_exported_network_is_timed_against_torch(capsys):
 
 def test_without_onnxruntime_the_export_is_left_out(monkeypatch, capsys):
     monkeypatch.setattr("torchcaps.bench.run.CASES", {})
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert bench((), 1) == []
 
 

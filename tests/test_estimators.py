@@ -39,7 +39,7 @@ def films():
 
 @pytest.fixture(scope="module")
 def critic(films):
-    return tc.CapsuleTextClassifier("text-a", epochs=8, lr=0.02, options=SMALL_TEXT, random_state=0).fit(*films)
+    return tc.CapsuleTextClassifier("text-a", epochs=30, batch_size=20, options=SMALL_TEXT, random_state=0).fit(*films)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")  # array_api needs SCIPY_ARRAY_API
@@ -50,11 +50,6 @@ def test_check_estimator_passes():
     assert len(results) > 50
     assert [found["check_name"] for found in results if found["status"] == "failed"] == []
     assert [found["check_name"] for found in results if found["status"] == "skipped"] == ["check_array_api_input"]
-
-
-def test_check_estimator_passes_for_texts():
-    """It tries numbers only, and little where an estimator takes none."""
-    assert {found["status"] for found in check_estimator(tc.CapsuleTextClassifier())} == {"passed"}
 
 
 def test_vectors_of_digits_are_learned(vectors, digits):
@@ -72,11 +67,9 @@ def test_images_of_digits_are_learned(digits):
 
 
 def test_probabilities_are_activations_divided_by_their_sum(vectors, digits):
-    few = digits.data[:7]
+    few, known = digits.data[:7], digits.data[:1300]
     activations = vectors.decision_function(few)
-    standard = (few - digits.data[:1300].mean(0)) / np.where(
-        digits.data[:1300].std(0) > 0, digits.data[:1300].std(0), 1
-    )
+    standard = (few - known.mean(0)) / np.where(known.std(0) > 0, known.std(0), 1)
     with torch.no_grad():
         expected = vectors.model_(torch.from_numpy(standard).float()[..., None, None]).activations
     np.testing.assert_allclose(activations, expected, atol=1e-5)
@@ -91,10 +84,8 @@ def test_silent_classes_share_the_probability(vectors, digits, monkeypatch):
 
 def test_equal_seeds_give_equal_networks_and_leave_the_generator_alone(digits):
     state = torch.random.get_rng_state()
-    found = [
-        tc.CapsuleClassifier(epochs=1, random_state=seed).fit(digits.data[:60], digits.target[:60])
-        for seed in (3, 3, 4)
-    ]
+    few = digits.data[:60], digits.target[:60]
+    found = [tc.CapsuleClassifier(epochs=1, random_state=seed).fit(*few) for seed in (3, 3, 4)]
     assert torch.equal(torch.random.get_rng_state(), state)
     first, again, other = (each.predict_proba(digits.data) for each in found)
     assert (first == again).all()
@@ -123,9 +114,8 @@ def test_colour_images_names_and_options(digits):
 
 
 def test_a_plain_network_is_an_estimator_too(digits):
-    found = tc.CapsuleClassifier("cnn-small", options={"width": 0.1}, **TINY).fit(
-        digits.images[:80], digits.target[:80]
-    )
+    few = digits.images[:80], digits.target[:80]
+    found = tc.CapsuleClassifier("cnn-small", options={"width": 0.1}, **TINY).fit(*few)
     np.testing.assert_allclose(found.predict_proba(digits.images[:5]).sum(1), 1, rtol=1e-6)
 
 

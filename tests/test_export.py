@@ -121,7 +121,8 @@ def test_the_large_plain_network_is_exported(tmp_path):
     assert_exports(tiny("cnn"), tmp_path / "a.onnx")
 
 
-@pytest.mark.parametrize("name", ["efficient", pytest.param("text-b", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["efficient", "text-b"])
 def test_programs_of_torch_export_give_the_same(name, tmp_path):
     model = tiny(name)
     assert export_model(model, tmp_path / "a.pt2", "torch").difference <= 1e-5
@@ -145,10 +146,15 @@ def test_a_recurrent_network_is_refused(kind, remedy, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_full_covariances_are_refused_by_onnx_but_not_by_torch(tmp_path):
+def test_full_covariances_are_refused_by_onnx(tmp_path):
     model = tiny("efficient", routing="gaussian", covariance="full", iterations=2)
     with pytest.raises(InputError, match="EfficientCapsNet: ONNX has no Cholesky decomposition for full covariances"):
         export_model(model, tmp_path / "a.onnx")
+
+
+@pytest.mark.slow
+def test_full_covariances_are_a_program_of_torch_export(tmp_path):
+    model = tiny("efficient", routing="gaussian", covariance="full", iterations=2)
     export_model(model, tmp_path / "a.pt2", "torch")
     assert_same_answers(model, load_torch(tmp_path / "a.pt2"))
 
@@ -302,6 +308,7 @@ def test_a_server_without_torch_answers_like_predict(serve, exported, trained, p
     assert ask(address, b"no picture")[0] == 400
 
 
+@pytest.mark.slow
 def test_a_server_without_torch_answers_texts_like_predict(serve, talker, tmp_path, capsys):
     assert run("export", talker, "--out", tmp_path / "films.onnx") == 0
     address = serve(tmp_path / "films.onnx")

@@ -55,20 +55,21 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     model_: Model
 
     def decision_function(self, X: Any) -> np.ndarray:  # noqa: N803
-        """How active each class is, [n y], from 0 to 1; of two classes, the second less the first, [n]."""
+        """How active each class is, [n y], from 0 to 1; of two classes, how much more probable the second is, [n]."""
         activations = self._activations(X)
-        return activations[:, 1] - activations[:, 0] if len(self.classes_) == 2 else activations
+        if len(self.classes_) > 2:
+            return activations
+        first, second = _shares(activations).T
+        return second - first
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
         """The activations, divided by their sum [n y]. They are not calibrated: only their order was learned."""
-        activations = self._activations(X)
-        sums = activations.sum(1, keepdims=True)
-        even = np.full_like(activations, 1 / len(self.classes_))
-        return np.divide(activations, sums, out=even, where=sums > 0)
+        return _shares(self._activations(X))
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """The most active class of each example, [n]."""
-        return self.classes_[self._activations(X).argmax(1)]
+        best = self._activations(X).argmax(1)
+        return self.classes_[best]
 
     def _inputs(self, X: Any) -> Sequence[Tensor]:  # noqa: N803
         """Batches of what the network takes."""
@@ -187,9 +188,8 @@ class CapsuleClassifier(_Capsules):
         axes = 0 if vectors else None
         self.offset_ = X.mean(axes) if vectors else X.min()
         scale = X.std(axes) if vectors else X.max() - X.min()
-        self.scale_ = np.where(
-            scale > 10 * np.finfo(np.float64).eps * np.abs(X).max(axes), scale, 1.0
-        )  # 0 but for rounding
+        zero = 10 * np.finfo(np.float64).eps * np.abs(X).max(axes)  # rounding aside
+        self.scale_ = np.where(scale > zero, scale, 1.0)
         images = self._as_images(X)
         data = _Images(images, labels, tuple(map(str, self.classes_)))
         drawn = None if name in PLAIN else self.reconstruction
@@ -277,6 +277,13 @@ class CapsuleTextClassifier(_Capsules):
         texts = _texts(X)
         starts = range(0, len(texts), BATCH)
         return [self.vocabulary_.read(texts[start : start + BATCH], self.longest_) for start in starts]
+
+
+def _shares(activations: np.ndarray) -> np.ndarray:
+    """The activations divided by their sum; equal shares where all are silent."""
+    sums = activations.sum(1, keepdims=True)
+    even = np.full_like(activations, 1 / activations.shape[1])
+    return np.divide(activations, sums, out=even, where=sums > 0)
 
 
 def _texts(X: Any) -> tuple[str, ...]:  # noqa: N803

@@ -123,9 +123,8 @@ def input_of(model: Model) -> str:
 
 def missing_package() -> str | None:
     """The first package that ONNX files need and that is not installed, if any."""
-    return next(
-        (name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None), None
-    )
+    needed = ("onnx", "onnxscript", "onnxruntime")
+    return next((name for name in needed if importlib.util.find_spec(name) is None), None)
 
 
 def _write_onnx(plain: _Plain, path: Path, notes: dict[str, str]) -> None:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import tempfile
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from torchcaps.bench.measure import interleaved, middle
+from torchcaps.bench.measure import Run, interleaved, middle
 from torchcaps.export import export_model, load_onnx
 from torchcaps.models import create_model
 
 BATCHES = (1, 64)
-
-
-def can_export() -> bool:
-    return all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
 
 
 def time_export(repeats: int) -> list[dict[str, Any]]:
@@ -33,10 +27,7 @@ def time_export(repeats: int) -> list[dict[str, Any]]:
     with torch.inference_mode():
         for batch in BATCHES:
             images = torch.rand(batch, 1, 28, 28)
-            runs: dict[str, Callable[[], Any]] = {
-                "torch": partial(model, images),
-                "onnxruntime": partial(exported, images),
-            }
+            runs: dict[str, Run] = {"torch": partial(model, images), "onnxruntime": partial(exported, images)}
             times = interleaved(runs, repeats)
             cells = [
                 f"{side} {_ms(values)} ms, {batch / middle(values):,.0f} images/s" for side, values in times.items()
