@@ -1,6 +1,8 @@
 """The estimators keep the conventions of scikit-learn, and learn."""
 
 import pickle
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -139,6 +141,16 @@ def test_texts_are_learned(critic, films):
 def test_texts_are_cross_validated(films):
     small = tc.CapsuleTextClassifier("text-a", epochs=1, options=SMALL_TEXT, random_state=0)
     assert cross_val_score(small, *films, cv=2).shape == (2,)
+
+
+def test_code_of_the_docs_runs():
+    text = (Path(__file__).parents[1] / "docs" / "sklearn.md").read_text()
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(block, names)
+    assert names["accuracy"] > 0.9
+    assert names["best"]["routing"] in ("attention", "dynamic")
+    assert names["answer"].tolist() == ["up"]
 
 
 def test_a_bar_is_shown_only_when_asked_for(digits, capfd):

@@ -1,6 +1,7 @@
 """Exported files give the numbers of the network, or are refused in one sentence."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -234,6 +235,16 @@ def test_the_file_carries_what_is_needed_to_use_it(exported):
         ("activations", ["batch", 2]),
         ("poses", ["batch", 2, 16]),
     ]
+
+
+def test_code_of_the_docs_runs(exported, tmp_path, monkeypatch):
+    shutil.copy(exported, tmp_path / "mine.onnx")
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "export.md").read_text(), re.DOTALL)
+    names = {}
+    exec(block, names)
+    assert set(names["answers"]) <= {"left", "right"}
+    assert names["poses"].shape == (5, 2, 16)
 
 
 def test_the_command_says_where_the_file_is_and_what_it_takes(trained, tmp_path, capsys):
