@@ -64,7 +64,8 @@ def export_run(run: Run, path: Path | None = None, kind: str = "onnx") -> Export
 def export_model(model: Model, path: Path, kind: str = "onnx", notes: dict[str, str] | None = None) -> Exported:
     """Write a model with these notes (as metadata), for batches of any size and texts of any length, and try the file.
 
-    The file stays only if its activations are those of the model to 1e-5, on random inputs in two sizes of batch.
+    The file stays only if its activations are those of the model to 1e-5, on random inputs in two sizes of batch. The
+    model is left in evaluation mode.
     """
     check_choice("export", "kind", kind, list(KINDS))
     _refuse(model, kind)
