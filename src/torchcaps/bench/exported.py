@@ -33,7 +33,7 @@ def time_export(repeats: int) -> list[dict[str, Any]]:
                 f"{side} {_ms(values)} ms, {batch / middle(values):,.0f} images/s" for side, values in times.items()
             ]
             ratio = middle(times["torch"]) / middle(times["onnxruntime"])
-            print(f"  {f'batch {batch}':9}{cells[0]:>40}{cells[1]:>47}{ratio:>8.1f}x", flush=True)
+            print(f"  {f'batch {batch}':9}  {cells[0]:<46}  {cells[1]:<50}  {ratio:.1f}x", flush=True)
             rows.append({"case": "export", "work": f"forward, batch {batch}", "seconds": times, "ratio": ratio})
     return rows
 
