@@ -1,6 +1,7 @@
 """Benchmarks compare like with like, and say what they found; nothing here is timed."""
 
 import json
+import sys
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from tests.commands import run
 from torchcaps.bench import CASES, bench, growth
 from torchcaps.bench.measure import interleaved, peak_memory
+from torchcaps.models import create_model
 
 SMALL = {
     "dense": {"batch": 5, "children": 20},
@@ -84,6 +86,23 @@ def test_bench_writes_ratios_and_the_share_of_the_roofline(tmp_path, monkeypatch
 def test_wrong_options_get_one_sentence(words, sentence, capsys):
     assert run("bench", *words) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_an_exported_network_is_timed_against_torch(monkeypatch, capsys):
+    model = create_model(
+        "efficient", image_shape=(1, 28, 28), classes=2, encoder=torch.nn.Flatten(), capsules=4, decoder=False
+    )
+    monkeypatch.setattr("torchcaps.bench.exported.create_model", lambda name, **sizes: model)
+    rows = bench(("export",), 1)
+    assert [row["work"] for row in rows] == ["forward, batch 1", "forward, batch 64"]
+    assert all(set(row["seconds"]) == {"torch", "onnxruntime"} and row["ratio"] > 0 for row in rows)
+    assert "images/s" in capsys.readouterr().out
+
+
+def test_without_onnxruntime_the_export_is_left_out(monkeypatch, capsys):
+    monkeypatch.setattr("torchcaps.bench.run.CASES", {})
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert bench((), 1) == []
 
 
 def test_growth_is_drawn(tmp_path, monkeypatch):

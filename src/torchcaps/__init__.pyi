@@ -1,6 +1,7 @@
 """torchcaps: capsule networks for PyTorch, where every routing is a clustering algorithm."""
 
 from . import data, functional, layers, losses, models, routing
+from .estimators import CapsuleClassifier, CapsuleTextClassifier
 from .functional import SQUASHES, length, self_pooling, squash, squash_potential
 from .layers import (
     VOTES,
@@ -29,6 +30,8 @@ __all__ = [
     "ROUTINGS",
     "SQUASHES",
     "VOTES",
+    "CapsuleClassifier",
+    "CapsuleTextClassifier",
     "Capsules",
     "ClassCapsules",
     "ContractError",

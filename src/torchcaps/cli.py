@@ -19,6 +19,7 @@ the main job:
   evaluate RUN     accuracy on the test part, table of classes, confusion, pictures of mistakes
   predict RUN ...  classify pictures or texts
   report RUN       one page on a run, for the browser
+  export RUN       one file for other tools: ONNX, or a program of torch.export
 
 to look inside and to question a network:
   explain RUN ...  which parts of a picture, or words of a text, decided

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from torchcaps.bench.cases import CASES
-from torchcaps.bench.run import bench, growth
+from torchcaps.bench.run import EXPORT, bench, growth
 
-__all__ = ["CASES", "bench", "growth"]
+__all__ = ["CASES", "EXPORT", "bench", "growth"]

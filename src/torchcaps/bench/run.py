@@ -11,8 +11,11 @@ from typing import Any
 import torch
 
 from torchcaps.bench.cases import CASES, Built, Results, step
+from torchcaps.bench.exported import time_export
 from torchcaps.bench.measure import interleaved, machine_peaks, middle, peak_memory
+from torchcaps.export import missing_package
 
+EXPORT = "export"  # the one case without a textbook version
 SIDES = ("textbook", "torchcaps")
 MEMORY = {  # batch sizes at which peak memory is measured; textbook only where it fits an ordinary machine
     "dense": {"textbook": (128,), "torchcaps": (32, 128, 256)},
@@ -38,7 +41,10 @@ def bench(names: tuple[str, ...], repeats: int, memory: bool = True, out: Path |
     print(f"peak of a matrix product {operations / 1e9:.0f} GFLOP/s, of a copy {traffic / 1e9:.0f} GB/s\n")
     print(f"{'':18}{'textbook':>26}{'torchcaps':>26}{'ratio':>9}")
     rows: list[dict[str, Any]] = []
-    for name in names or tuple(CASES):
+    for name in names or (*CASES, *([EXPORT] if missing_package() is None else [])):
+        if name == EXPORT:
+            rows += time_export(repeats)
+            continue
         print(CASES[name].title)
         built = CASES[name].make()
         _check(name, built)

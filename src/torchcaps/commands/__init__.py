@@ -7,6 +7,7 @@ from torchcaps.commands.attack import attack_command
 from torchcaps.commands.compare import compare_command, viewpoint_command
 from torchcaps.commands.draw import draw_command
 from torchcaps.commands.evaluate import evaluate_command
+from torchcaps.commands.export import export_command
 from torchcaps.commands.health import health_command
 from torchcaps.commands.jumble import jumble_command
 from torchcaps.commands.report import report_command
@@ -20,6 +21,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "evaluate": evaluate_command,
     "predict": predict_command,
     "report": report_command,
+    "export": export_command,
     "explain": explain_command,
     "health": health_command,
     "attack": attack_command,

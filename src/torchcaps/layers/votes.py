@@ -194,7 +194,7 @@ class SharedVotes(VoteTransform):
     def transform(self, poses: Tensor, *ready: Tensor) -> Tensor:
         (weight,) = ready
         children = poses.flatten(0, -2).unsqueeze(0)  # one matrix for all
-        shape = (poses.shape[:-2].numel(), poses.shape[-2], self.out_capsules, self.out_dim)  # [n i j d]
+        shape = (math.prod(poses.shape[:-2]), poses.shape[-2], self.out_capsules, self.out_dim)  # [n i j d]
         return _as_votes(laid_out_product(children, weight.unsqueeze(0), shape, (0, 2, 1, 3)), poses, self.out_dim)
 
     def linear(self) -> tuple[Tensor, ...]:

@@ -17,6 +17,7 @@ from torchcaps.models.efficient import EfficientCapsNet
 from torchcaps.models.matrix import MatrixCapsules, SmallMatrixCapsules
 from torchcaps.models.text import TextA, TextB, TextCapsules, TextModel
 from torchcaps.models.textnets import BiLSTM, TextCNN
+from torchcaps.models.vectors import VectorCapsules
 from torchcaps.routing import ROUTINGS, routing_options
 
 IMAGE_MODELS: dict[str, type[ImageModel]] = {
@@ -102,6 +103,7 @@ __all__ = [
     "TextCNN",
     "TextCapsules",
     "TextModel",
+    "VectorCapsules",
     "calibrate",
     "create_model",
 ]

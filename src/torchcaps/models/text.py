@@ -86,7 +86,10 @@ class TextModel(nn.Module):
         if tokens.ndim != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
             got = f"{shape_text(tokens.shape)} of {tokens.dtype}"
             raise complaint(type(self).__name__, "words [b t] by number", got, "Pass what a vocabulary's encode gives.")
-        tokens = pad(tokens, (0, max(0, self.shortest - tokens.shape[1])))
+        missing = max(0, self.shortest - tokens.shape[1])
+        if torch.compiler.is_exporting():  # padding changes nothing, and so much of it suits a text of any length
+            missing = self.shortest + 1
+        tokens = pad(tokens, (0, missing))
         places = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
         ends = ((tokens != 0) * places).amax(1).clamp(min=self.shortest)
         if self.training and self.word_dropout:

@@ -14,6 +14,7 @@ from torchcaps.options.draw import (
     DrawViewpoints,
     DrawWeights,
 )
+from torchcaps.options.export import Export
 from torchcaps.options.studio import Studio
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "DrawWeights",
     "Evaluate",
     "Explain",
+    "Export",
     "Health",
     "Jumble",
     "List",

@@ -105,7 +105,8 @@ class Bench:
     """Time layers and models against textbook versions of themselves that give the same numbers, in turns."""
 
     cases: Annotated[Positional[tuple[str, ...]], arg(metavar="CASE...")] = ()
-    """dense, dense-last, em-window, em-grid, capsnet, matrix, text; left out, all of them."""
+    """dense, dense-last, em-window, em-grid, capsnet, matrix, text, export (a file for onnxruntime against
+    torch); left out, all of them."""
     repeats: int = 5
     """Timed runs of each; medians are shown, with the shortest and longest."""
     threads: Count = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import logging
 import os
 import subprocess
 import sys
@@ -22,12 +21,13 @@ from torchcaps.data import AUGMENTATIONS, DATASETS, Batch, Splits, TextSet, Voca
 from torchcaps.device import choose_device
 from torchcaps.errors import check_choice, complaint
 from torchcaps.evaluate import evaluate
-from torchcaps.models import CapsuleModel, ImageModel, TextCapsules, TextModel, calibrate
+from torchcaps.models import ImageModel, TextModel
 from torchcaps.recipes import check_given, complete
 from torchcaps.rundata import limit, read_data
 from torchcaps.runs import Run, next_folder, refuse_folder
+from torchcaps.train.prepare import prepare, quiet
 from torchcaps.train.progress import Progress
-from torchcaps.train.trainee import EpochOrder, Trainee, loader
+from torchcaps.train.trainee import Trainee, loader
 
 PRECISIONS: dict[str, Literal["32-true", "16-mixed", "bf16-mixed"]] = {
     "float32": "32-true",
@@ -99,19 +99,13 @@ def _fit(run: Run, parts: Splits) -> Run:
         generator = torch.Generator().manual_seed(config.seed)
         words = Vocabulary.load(run.vocabulary).words
         model.set_vectors(read_vectors(config.vectors).table(words, generator))
-    if config.preset not in ("paper", "code") and isinstance(model, CapsuleModel | TextCapsules):
-        calibrate(model, parts.train.batch(torch.arange(min(64, len(parts.train)))).inputs)
-    if config.compile:
-        model.compile()
-    order = EpochOrder(parts.train, filled(config.batch_size), config.seed)
-    batches = loader(parts.train, filled(config.batch_size), order)
-    trainee = Trainee(model, config, steps=len(batches) * filled(config.epochs))
+    trainee, batches = prepare(model, parts.train, config)
     progress = Progress(run)
     if run.weights.exists() and not run.checkpoint.exists():  # begun anew: what there is must not be lost
         os.replace(run.weights, run.folder / "model.previous.safetensors")
     try:
         with warnings.catch_warnings():
-            _quiet()
+            quiet()
             _go(_trainer(run, progress), trainee, batches, parts, run, progress)
     except KeyboardInterrupt:
         if run.weights.exists():
@@ -188,10 +182,3 @@ def _keep_memory() -> None:
         return
     mallopt(-4, 0)  # M_MMAP_MAX
     mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
-
-
-def _quiet() -> None:
-    """Lightning's advice on loaders and loggers does not apply: batches are made in memory, metrics are ours."""
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning.*")
-    warnings.filterwarnings("ignore", message=".*LeafSpec.*")

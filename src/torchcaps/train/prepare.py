@@ -1,0 +1,70 @@
+"""A model made ready for training, and the shortest way to train it: in memory, with nothing written down."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+
+import lightning.pytorch as pl
+import torch
+from torch.utils.data import DataLoader
+
+from torchcaps.config import TrainConfig, filled
+from torchcaps.data import Batch, Examples
+from torchcaps.models import CapsuleModel, Model, TextCapsules, calibrate
+from torchcaps.train.trainee import EpochOrder, Trainee, loader
+
+
+def prepare(model: Model, data: Examples, config: TrainConfig) -> tuple[Trainee, DataLoader[Batch]]:
+    """The model with a start that suits the data, and the batches that it will see."""
+    if config.preset not in ("paper", "code") and isinstance(model, CapsuleModel | TextCapsules):
+        calibrate(model, data.batch(torch.arange(min(64, len(data)))).inputs)
+    if config.compile:
+        model.compile()
+    order = EpochOrder(data, filled(config.batch_size), config.seed)
+    batches = loader(data, filled(config.batch_size), order)
+    return Trainee(model, config, steps=len(batches) * filled(config.epochs)), batches
+
+
+def fit_model(model: Model, data: Examples, config: TrainConfig, *, verbose: bool = False) -> None:
+    """Train a model in place as a complete config says, on all of the data. The weights are those of the end."""
+    trainee, batches = prepare(model, data, config)
+    with warnings.catch_warnings():
+        quiet()
+        trainer = pl.Trainer(
+            max_epochs=config.epochs,
+            accelerator=config.device,
+            devices=1,
+            logger=False,
+            callbacks=[_Bar()] if verbose else None,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(trainee, batches)
+    model.cpu().eval()
+
+
+class _Bar(pl.Callback):
+    """A bar on standard error, with the loss and accuracy of each epoch."""
+
+    def on_train_start(self, trainer: pl.Trainer, trainee: pl.LightningModule) -> None:
+        from tqdm.auto import tqdm
+
+        self.bar = tqdm(total=trainer.max_epochs, desc="epochs")
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, trainee: pl.LightningModule) -> None:
+        assert isinstance(trainee, Trainee)
+        loss, accuracy = trainee.means("train")
+        self.bar.set_postfix(loss=f"{loss:.4f}", accuracy=f"{accuracy:.2%}")
+        self.bar.update()
+
+    def on_train_end(self, trainer: pl.Trainer, trainee: pl.LightningModule) -> None:
+        self.bar.close()
+
+
+def quiet() -> None:
+    """Lightning's advice on loaders and loggers does not apply: batches are made in memory, metrics are ours."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning.*")
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*")
