@@ -18,6 +18,7 @@ ROUTING_CASES = [
     ("gaussian", {"covariance": "full"}),
     ("em", {"out_capsules": 3}),
     ("em", {"out_capsules": 3, "preset": "official"}),
+    ("heinsen", {"out_capsules": 3, "in_capsules": 6}),
     ("attention", {"in_capsules": 6, "out_capsules": 3}),
     ("uniform", {}),
 ]

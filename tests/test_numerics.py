@@ -13,6 +13,7 @@ MOVING = [
     ("gaussian", {"covariance": "full"}),
     ("em", {"out_capsules": 8, "inverse_temperature": 0.1}),
     ("em", {"out_capsules": 8, "preset": "official"}),
+    ("heinsen", {"out_capsules": 8, "beta_use": 0.1}),
 ]
 
 

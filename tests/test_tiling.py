@@ -34,6 +34,8 @@ ROUTINGS = [
     {"routing": "em", "inverse_temperature": 0.5},
     {"routing": "em", "preset": "official", "beta_per_dimension": True},
     {"routing": "em", "variant": 1},
+    {"routing": "heinsen", "beta_use": 0.5, "beta_ignore": 0.1},
+    {"routing": "heinsen", "beta_use": 0.5, "gradients": "last", "leaky": True},
     {"routing": "attention"},
     {"routing": "uniform"},
 ]

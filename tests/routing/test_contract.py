@@ -68,6 +68,15 @@ OPTIONS = {
         {"out_capsules": 3, "sampling": 0.5},
         {"out_capsules": 3, "gradients": "last"},
     ],
+    "heinsen": [
+        {"out_capsules": 3},
+        {"out_capsules": 3, "in_capsules": 6, "beta_use": 0.4, "beta_ignore": 0.1},
+        *({"out_capsules": 3, "beta_use": 0.4, "covariance": kind} for kind in ("full", "spherical", "fixed")),
+        {"out_capsules": 3, "hard": True},
+        {"out_capsules": 3, "leaky": True, "beta_ignore": 0.3},
+        {"out_capsules": 3, "sampling": 0.5},
+        {"out_capsules": 3, "gradients": "last"},
+    ],
     "attention": [
         {"prior": False},
         {"in_capsules": 6, "out_capsules": 3},

@@ -91,6 +91,22 @@ CASES = [
         {"out_capsules": PARENTS, "inverse_temperature": 0.3, "sharpness": 0.25},
         lambda u, a, p: oracles.em(u, a, p["beta_use"].expand(PARENTS, DIM), p["beta_active"], lam=0.3, K=0.25),
     ),
+    *[
+        (
+            "heinsen",
+            {"in_capsules": children, "out_capsules": PARENTS, **options},
+            lambda u, a, p, words=words: oracles.heinsen(
+                u, a, p["beta_use"].expand(CHILDREN, PARENTS), p["beta_ignore"].expand(CHILDREN, PARENTS), **words
+            ),
+        )
+        for children, options, words in (
+            (CHILDREN, {}, {}),
+            (None, {}, {}),
+            (CHILDREN, {"iterations": 5, "variance_floor": 0.1, "mass_floor": 0.02}, {"n": 5, "eps": (0.1, 0.02)}),
+            (None, {"covariance": "fixed", "variance": 0.5}, {"p_model": "skm"}),
+            (None, {"leaky": True, "covariance": "fixed", "variance": 0.5}, {"p_model": "skm", "leak": True}),
+        )
+    ],
     ("attention", {"prior": False}, lambda u, a, p: oracles.attention(u, a)),
     (
         "attention",

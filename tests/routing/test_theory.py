@@ -257,6 +257,39 @@ def test_beta_use_per_capsule_is_the_same_number_in_every_dimension():
     assert dimension.beta_use.numel() == 15
 
 
+# Heinsen's net benefit
+
+
+@pytest.mark.parametrize("competition", ["dense", "leaky", "grid"])
+def test_heinsen_activation_is_the_logistic_of_what_is_used_less_what_is_ignored(competition):
+    if competition == "grid":
+        layer = tc.ConvCapsules(2, 3, 4, 4, 2, routing="heinsen").double()
+        children = tc.Capsules(torch.randn(2, 4, 4, 2, 4).double(), torch.rand(2, 4, 4, 2).double())
+    else:
+        layer = tc.DenseCapsules(6, 3, 4, 4, routing="heinsen", leaky=competition == "leaky").double()
+        children = tc.Capsules(torch.randn(2, 6, 4).double(), torch.rand(2, 6).double())
+    for beta in layer.routing.parameters():
+        torch.nn.init.normal_(beta)
+    routed = layer.route(children)
+    own = layer.gather(children).activations.unsqueeze(-1)
+    used = own * layer._flat(routed.couplings) if competition == "grid" else own * routed.couplings
+    assert (used.sum(-1) - own.squeeze(-1)).abs().max() > 1e-3 or competition == "dense"
+    benefit = (layer.routing.beta_use * used).sum(-2) - (layer.routing.beta_ignore * (own - used)).sum(-2)
+    torch.testing.assert_close(routed.activations, torch.sigmoid(benefit))
+
+
+def test_heinsen_betas_are_for_pairs_or_for_parents():
+    pairs = tc.DenseCapsules(6, 3, 4, 4, routing="heinsen").routing
+    parents = tc.DenseCapsules(None, 3, 4, 4, votes="shared", routing="heinsen").routing
+    assert pairs.beta_use.shape == pairs.beta_ignore.shape == (6, 3)
+    assert parents.beta_use.shape == parents.beta_ignore.shape == (1, 3)
+
+
+def test_heinsen_starts_half_active_and_has_no_objective():
+    steps = tc.make_routing("heinsen", out_capsules=3).double().trace(votes_of())
+    assert all((step.routed.activations == 0.5).all() and step.objective is None for step in steps)
+
+
 # Identities
 
 

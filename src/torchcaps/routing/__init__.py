@@ -13,6 +13,7 @@ from torchcaps.routing.dynamic import Dynamic
 from torchcaps.routing.em import EM, EM_PRESETS
 from torchcaps.routing.entropy import Entropy
 from torchcaps.routing.gaussian import Gaussian
+from torchcaps.routing.heinsen import Heinsen
 from torchcaps.routing.kmeans import KMeans
 from torchcaps.routing.uniform import Uniform
 
@@ -22,6 +23,7 @@ ROUTINGS: dict[str, type[Routing]] = {
     "entropy": Entropy,
     "gaussian": Gaussian,
     "em": EM,
+    "heinsen": Heinsen,
     "attention": Attention,
     "uniform": Uniform,
 }
@@ -52,6 +54,7 @@ __all__ = [
     "Dynamic",
     "Entropy",
     "Gaussian",
+    "Heinsen",
     "KMeans",
     "Routing",
     "Uniform",

@@ -45,6 +45,7 @@ class Routing(nn.Module):
     loss: str = "margin"  # the loss that suits the activations: "margin", "spread", or "nll" for shares that sum to one
     averages: bool = False  # are parents means of votes, or sums?
     translates: bool = False  # do clusters move along when all votes do? Then the loop sees votes centred on their mean
+    sees_weights: bool = False  # does `update` ask for the children's own weights, beside what couplings leave of them?
     # These two each class says for itself, as a class made from it may differ:
     forgets: bool = False  # do updates ignore the iteration and the clusters before?
     sees_no_votes: bool = False  # are `combine` and `agree` all that it does with votes? Then they need not be made
@@ -83,6 +84,7 @@ class Routing(nn.Module):
         """M-step: the clusters that best explain the votes under these weights (couplings times child weights).
 
         Where `translates` is true, there is one more argument: `origin` [*b j d], the place of zero among the votes.
+        Where `sees_weights` is: `own` [*b i], the children's own weights.
         """
         raise NotImplementedError
 
@@ -218,6 +220,8 @@ class Routing(nn.Module):
         if self.translates:
             votes, pivot = centred(votes, mask)
             place["origin"] = -pivot
+        if self.sees_weights:
+            place["own"] = weights
 
         def update(couplings: Tensor, clusters: Any, step: int) -> Any:
             weighed = couplings
