@@ -19,6 +19,7 @@ ROUTING_CASES = [
     ("em", {"out_capsules": 3}),
     ("em", {"out_capsules": 3, "preset": "official"}),
     ("heinsen", {"out_capsules": 3, "in_capsules": 6}),
+    ("variational", {"out_capsules": 3}),
     ("attention", {"in_capsules": 6, "out_capsules": 3}),
     ("uniform", {}),
 ]

@@ -14,6 +14,7 @@ MOVING = [
     ("em", {"out_capsules": 8, "inverse_temperature": 0.1}),
     ("em", {"out_capsules": 8, "preset": "official"}),
     ("heinsen", {"out_capsules": 8, "beta_use": 0.1}),
+    ("variational", {"out_capsules": 8, "inverse_temperature": 0.1}),
 ]
 
 

@@ -36,6 +36,8 @@ ROUTINGS = [
     {"routing": "em", "variant": 1},
     {"routing": "heinsen", "beta_use": 0.5, "beta_ignore": 0.1},
     {"routing": "heinsen", "beta_use": 0.5, "gradients": "last", "leaky": True},
+    {"routing": "variational"},
+    {"routing": "variational", "gradients": "last", "leaky": True},
     {"routing": "attention"},
     {"routing": "uniform"},
 ]

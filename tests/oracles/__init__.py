@@ -11,5 +11,17 @@ from tests.oracles.entropy import entropy
 from tests.oracles.gaussian import gaussian
 from tests.oracles.heinsen import heinsen
 from tests.oracles.kmeans import kmeans
+from tests.oracles.variational import variational
 
-__all__ = ["attention", "dynamic", "em", "em_official", "entropy", "gaussian", "heinsen", "kmeans", "uniform"]
+__all__ = [
+    "attention",
+    "dynamic",
+    "em",
+    "em_official",
+    "entropy",
+    "gaussian",
+    "heinsen",
+    "kmeans",
+    "uniform",
+    "variational",
+]

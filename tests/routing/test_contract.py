@@ -77,6 +77,14 @@ OPTIONS = {
         {"out_capsules": 3, "sampling": 0.5},
         {"out_capsules": 3, "gradients": "last"},
     ],
+    "variational": [
+        {"out_capsules": 3, "iterations": 6},
+        {"out_capsules": 3, "concentration": 0.1, "mean_strength": 0.01, "degrees": 0.5, "prior_variance": 0.1},
+        {"out_capsules": 3, "hard": True, "iterations": 6},
+        {"out_capsules": 3, "leaky": True},
+        {"out_capsules": 3, "sampling": 0.5},
+        {"out_capsules": 3, "gradients": "last"},
+    ],
     "attention": [
         {"prior": False},
         {"in_capsules": 6, "out_capsules": 3},

@@ -107,6 +107,22 @@ CASES = [
             (None, {"leaky": True, "covariance": "fixed", "variance": 0.5}, {"p_model": "skm", "leak": True}),
         )
     ],
+    *[
+        (
+            "variational",
+            {"out_capsules": PARENTS, **options},
+            lambda u, a, p, words=words: oracles.variational(u, a, p["beta_use"], p["beta_active"], **words),
+        )
+        for options, words in (
+            ({}, {}),
+            ({"iterations": 5, "inverse_temperature": 0.3}, {"t": 5, "lam": 0.3}),
+            (
+                {"concentration": 0.4, "mean_strength": 0.1, "degrees": 3.0, "prior_variance": 0.2},
+                {"alpha0": 0.4, "beta0": 0.1, "nu0": 3.0, "variance": 0.2},
+            ),
+            ({"vote_std": 0.5}, {"variance": 0.25}),
+        )
+    ],
     ("attention", {"prior": False}, lambda u, a, p: oracles.attention(u, a)),
     (
         "attention",
@@ -124,7 +140,8 @@ def case_name(case):
 
 def routing_and_inputs(name, options):
     routing = tc.make_routing(name, **options).double()
-    if "inverse_temperature" in options:  # made in float32
+    if isinstance(getattr(routing, "inverse_temperature", None), torch.Tensor) and "inverse_temperature" in options:
+        # made in float32
         routing.inverse_temperature.fill_(options["inverse_temperature"])
     with torch.no_grad():
         for parameter in routing.parameters():

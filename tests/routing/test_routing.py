@@ -11,7 +11,12 @@ import torchcaps as tc
 def sized(name, parents=3, dim=4):
     """What a routing must know to take votes for any number of children."""
     sizes = {"out_capsules": parents, "out_dim": dim, "prior": False}
-    needed = {"em": ["out_capsules"], "heinsen": ["out_capsules"], "attention": ["prior"]}
+    needed = {
+        "em": ["out_capsules"],
+        "heinsen": ["out_capsules"],
+        "variational": ["out_capsules"],
+        "attention": ["prior"],
+    }
     return {word: sizes[word] for word in needed.get(name, [])}
 
 
@@ -179,8 +184,11 @@ def test_argument_names_are_words():
         (lambda: tc.make_routing("em", out_capsules=3, preset="keras"), "preset to be one of 'paper'"),
         (
             lambda: tc.make_routing("heinsen"),
-            "heinsen: expected out_capsules for its learned betas, got out_capsules=None",
+            "heinsen: expected out_capsules for its learned betas, got out_",
         ),
+        (lambda: tc.make_routing("variational"), "variational: expected out_capsules for its learned betas, got out_"),
+        (lambda: tc.make_routing("variational", out_capsules=3, degrees=0), "degrees above 0, got 0"),
+        (lambda: tc.make_routing("variational", out_capsules=3, prior_variance=-1), "prior_variance above 0, got -1"),
         (lambda: tc.make_routing("attention"), "in_capsules and out_capsules for its learned prior"),
         (
             lambda: tc.make_routing("dynamic")(torch.ones(3, 4)),

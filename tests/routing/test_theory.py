@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import torchcaps as tc
 from tests.oracles.common import norm
 from tests.oracles.dynamic import first_step_closed_form, potential
+from tests.oracles.variational import negative_bound
 
 SIZES = {
     "children": st.integers(1, 12),
@@ -255,6 +256,60 @@ def test_beta_use_per_capsule_is_the_same_number_in_every_dimension():
     torch.testing.assert_close(capsule(votes, activations), dimension(votes, activations))
     assert capsule.beta_use.numel() == 3
     assert dimension.beta_use.numel() == 15
+
+
+# Variational Bayes
+
+
+@given(
+    **SIZES,
+    hard=st.booleans(),
+    leaky=st.booleans(),
+    priors=st.sampled_from(
+        [{}, {"concentration": 0.01, "mean_strength": 0.1, "degrees": 0.3, "prior_variance": 0.01}, {"degrees": 20.0}]
+    ),
+)
+def test_evidence_bound_never_falls(children, parents, dim, scale, seed, hard, leaky, priors):
+    votes = votes_of(children, parents, dim, scale, seed, leading=(3,))
+    start = torch.rand(votes.shape[:-1], dtype=torch.float64).softmax(-1)
+    activations = torch.rand(votes.shape[:2], dtype=torch.float64)
+    routing = tc.make_routing("variational", iterations=10, out_capsules=parents, hard=hard, leaky=leaky, **priors)
+    for given_couplings in (None, start):
+        assert_never_rises(routing.double().trace(votes, activations, couplings=given_couplings))
+
+
+@pytest.mark.parametrize("place", [0.0, 3.0])
+def test_objective_of_variational_routing_is_minus_the_evidence_bound(place):
+    votes, activations = votes_of() + place, torch.rand(7, dtype=torch.float64)
+    options = {"concentration": 0.7, "mean_strength": 0.3, "degrees": 1.5, "prior_variance": 0.4}
+    routing = tc.make_routing("variational", out_capsules=3, **options).double()
+    for step in routing.trace(votes, activations):
+        expected = negative_bound(votes, step.routed.couplings, activations, 0.7, 0.3, 1.5, 0.4)
+        torch.testing.assert_close(step.objective, expected)
+
+
+def test_variational_routing_with_weak_priors_tends_to_a_mixture_of_many_children():
+    votes = votes_of(children=4000, parents=3, dim=2)
+    start = torch.rand(4000, 3, dtype=torch.float64).softmax(-1)
+    mixture = tc.make_routing("gaussian", variance_floor=0, mass_floor=0, iterations=4)(votes, couplings=start)
+    weak = {"concentration": 1e-3, "mean_strength": 1e-3, "degrees": 1e-3}
+    mine = tc.make_routing("variational", iterations=4, out_capsules=3, **weak).double()(votes, couplings=start)
+    torch.testing.assert_close(mine.poses, mixture.poses, rtol=0, atol=2e-3)
+    torch.testing.assert_close(mine.couplings, mixture.couplings, rtol=0, atol=5e-3)
+
+
+def test_variational_priors_keep_a_lone_child_from_collapse():
+    """One child for each parent: the variance of a mixture is its floor, that of a posterior stays near its prior."""
+    votes, alone = votes_of(children=3, parents=3, dim=2), torch.eye(3, dtype=torch.float64)
+    clusters = tc.make_routing("variational", out_capsules=3).double().update(votes, alone, None, 0)
+    assert (clusters.covariances > 0.5).all()
+
+
+def test_variational_parents_are_active_where_votes_agree():
+    votes = votes_of(children=20, parents=2, dim=4)
+    votes[:, 0] *= 0.05
+    routed = tc.make_routing("variational", out_capsules=2).double()(votes)
+    assert routed.activations[0] > 0.9 > 0.6 > routed.activations[1]
 
 
 # Heinsen's net benefit

@@ -16,6 +16,7 @@ from torchcaps.routing.gaussian import Gaussian
 from torchcaps.routing.heinsen import Heinsen
 from torchcaps.routing.kmeans import KMeans
 from torchcaps.routing.uniform import Uniform
+from torchcaps.routing.variational import Variational
 
 ROUTINGS: dict[str, type[Routing]] = {
     "dynamic": Dynamic,
@@ -24,6 +25,7 @@ ROUTINGS: dict[str, type[Routing]] = {
     "gaussian": Gaussian,
     "em": EM,
     "heinsen": Heinsen,
+    "variational": Variational,
     "attention": Attention,
     "uniform": Uniform,
 }
@@ -58,6 +60,7 @@ __all__ = [
     "KMeans",
     "Routing",
     "Uniform",
+    "Variational",
     "check_routing",
     "make_routing",
     "over_own_parents",
