@@ -20,6 +20,7 @@ ROUTING_CASES = [
     ("em", {"out_capsules": 3, "preset": "official"}),
     ("heinsen", {"out_capsules": 3, "in_capsules": 6}),
     ("variational", {"out_capsules": 3}),
+    ("inverted", {"out_dim": 4}),
     ("attention", {"in_capsules": 6, "out_capsules": 3}),
     ("uniform", {}),
 ]

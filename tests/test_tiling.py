@@ -38,6 +38,8 @@ ROUTINGS = [
     {"routing": "heinsen", "beta_use": 0.5, "gradients": "last", "leaky": True},
     {"routing": "variational"},
     {"routing": "variational", "gradients": "last", "leaky": True},
+    {"routing": "inverted"},
+    {"routing": "inverted", "gradients": "last", "leaky": True},
     {"routing": "attention"},
     {"routing": "uniform"},
 ]

@@ -10,6 +10,7 @@ from tests.oracles.em import em, em_official
 from tests.oracles.entropy import entropy
 from tests.oracles.gaussian import gaussian
 from tests.oracles.heinsen import heinsen
+from tests.oracles.inverted import inverted
 from tests.oracles.kmeans import kmeans
 from tests.oracles.variational import variational
 
@@ -21,6 +22,7 @@ __all__ = [
     "entropy",
     "gaussian",
     "heinsen",
+    "inverted",
     "kmeans",
     "uniform",
     "variational",

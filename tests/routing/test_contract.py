@@ -85,6 +85,14 @@ OPTIONS = {
         {"out_capsules": 3, "sampling": 0.5},
         {"out_capsules": 3, "gradients": "last"},
     ],
+    "inverted": [
+        {"out_dim": 4},
+        {"out_dim": 4, "iterations": 6},
+        {"out_dim": 4, "hard": True, "iterations": 6},
+        {"out_dim": 4, "leaky": True, "iterations": 6},
+        {"out_dim": 4, "sampling": 0.5},
+        {"out_dim": 4, "gradients": "last"},
+    ],
     "attention": [
         {"prior": False},
         {"in_capsules": 6, "out_capsules": 3},

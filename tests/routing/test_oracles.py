@@ -123,6 +123,16 @@ CASES = [
             ({"vote_std": 0.5}, {"variance": 0.25}),
         )
     ],
+    *[
+        (
+            "inverted",
+            {"out_dim": DIM, **options},
+            lambda u, a, p, words=words: oracles.inverted(
+                u, a, p["gain"], p["shift"], p["direction"], p["threshold"], **words
+            ),
+        )
+        for options, words in (({}, {}), ({"iterations": 1}, {"t": 1}), ({"iterations": 5}, {"t": 5}))
+    ],
     ("attention", {"prior": False}, lambda u, a, p: oracles.attention(u, a)),
     (
         "attention",

@@ -6,18 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import torchcaps as tc
-
-
-def sized(name, parents=3, dim=4):
-    """What a routing must know to take votes for any number of children."""
-    sizes = {"out_capsules": parents, "out_dim": dim, "prior": False}
-    needed = {
-        "em": ["out_capsules"],
-        "heinsen": ["out_capsules"],
-        "variational": ["out_capsules"],
-        "attention": ["prior"],
-    }
-    return {word: sizes[word] for word in needed.get(name, [])}
+from tests.routings import sized
 
 
 def votes_of(*shape, dtype=torch.float32):
@@ -113,7 +102,7 @@ def test_zero_couplings_stay_zero_when_logits_accumulate():
 
 @pytest.mark.parametrize("name", tc.ROUTINGS)
 def test_all_children_masked_gives_finite_silence(name):
-    votes = votes_of(2, 4, 3, 5).requires_grad_()
+    votes = votes_of(2, 4, 3, 4).requires_grad_()
     routed = tc.make_routing(name, **sized(name))(votes, torch.ones(2, 4), mask=torch.zeros(2, 4, dtype=torch.bool))
     assert (routed.couplings == 0).all()
     assert all(part.isfinite().all() for part in routed)
@@ -189,6 +178,8 @@ def test_argument_names_are_words():
         (lambda: tc.make_routing("variational"), "variational: expected out_capsules for its learned betas, got out_"),
         (lambda: tc.make_routing("variational", out_capsules=3, degrees=0), "degrees above 0, got 0"),
         (lambda: tc.make_routing("variational", out_capsules=3, prior_variance=-1), "prior_variance above 0, got -1"),
+        (lambda: tc.make_routing("inverted"), "inverted: expected out_dim for its layer norm, got out_dim=None"),
+        (lambda: tc.make_routing("inverted", out_dim=4)(torch.ones(3, 4, 5)), "Make the routing with out_dim=5"),
         (lambda: tc.make_routing("attention"), "in_capsules and out_capsules for its learned prior"),
         (
             lambda: tc.make_routing("dynamic")(torch.ones(3, 4)),

@@ -150,6 +150,45 @@ def test_read_out_of_algorithm_2_shares_one_denominator():
     torch.testing.assert_close(routed.poses.norm(dim=-1), routed.activations)
 
 
+# Inverted attention: the argument of overwritten logits, with a layer norm in place of a squash
+
+
+@pytest.mark.parametrize("gain", [1.0, 2.5])
+def test_layer_norm_is_the_gradient_of_a_convex_potential(gain):
+    """The objective of one parent and one child is minus the potential of its vote."""
+    routing = tc.make_routing("inverted", out_dim=5, iterations=1).double()
+    torch.nn.init.constant_(routing.gain, gain)
+    torch.nn.init.normal_(routing.shift)
+    votes = votes_of(children=1, parents=1, leading=(20,)).requires_grad_()
+    (gradient,) = torch.autograd.grad(-routing.trace(votes)[0].objective.sum(), votes)
+    torch.testing.assert_close(gradient.squeeze(1), routing(votes).poses)
+    left, right = votes_of(children=1, parents=1, leading=(2, 200), seed=1)
+    middle, *ends = (-routing.trace(part)[0].objective for part in ((left + right) / 2, left, right))
+    assert (middle <= (ends[0] + ends[1]) / 2 + 1e-12).all()
+
+
+@given(**SIZES, hard=st.booleans(), leaky=st.booleans(), gain=st.sampled_from([0.0, 1.0, 3.0]))
+def test_objective_of_inverted_attention_never_rises(children, parents, dim, scale, seed, hard, leaky, gain):
+    votes = votes_of(children, parents, dim, scale, seed, leading=(3,))
+    routing = tc.make_routing("inverted", iterations=10, out_dim=dim, hard=hard, leaky=leaky).double()
+    torch.nn.init.constant_(routing.gain, gain)
+    torch.nn.init.normal_(routing.shift)
+    assert_never_rises(routing.trace(votes))
+
+
+@pytest.mark.parametrize("gain", [[1.0, 2.0], [-1.0, -1.0]])
+def test_inverted_attention_has_no_objective_where_its_layer_norm_has_no_convex_potential(gain):
+    routing = tc.make_routing("inverted", out_dim=2).double()
+    routing.gain.data.copy_(torch.tensor(gain))
+    assert all(step.objective is None for step in routing.trace(votes_of(dim=2)))
+
+
+def test_inverted_poses_have_one_length_whatever_the_votes():
+    routing = tc.make_routing("inverted", out_dim=5).double()
+    lengths = torch.cat([routing(scale * votes_of()).poses.norm(dim=-1) for scale in (1.0, 10.0, 1000.0)])
+    torch.testing.assert_close(lengths, torch.full_like(lengths, 5**0.5), rtol=1e-3, atol=0)
+
+
 # k-means and mixtures
 
 
@@ -340,9 +379,13 @@ def test_heinsen_betas_are_for_pairs_or_for_parents():
     assert parents.beta_use.shape == parents.beta_ignore.shape == (1, 3)
 
 
-def test_heinsen_starts_half_active_and_has_no_objective():
-    steps = tc.make_routing("heinsen", out_capsules=3).double().trace(votes_of())
-    assert all((step.routed.activations == 0.5).all() and step.objective is None for step in steps)
+def test_heinsen_parents_with_an_even_share_start_half_active():
+    steps = tc.make_routing("heinsen", out_capsules=3).double().trace(votes_of(), torch.rand(7, dtype=torch.float64))
+    torch.testing.assert_close(steps[0].routed.activations, torch.full((3,), 0.5, dtype=torch.float64))
+    more = steps[-1].routed.couplings.sum(0) > 7 / 3
+    assert more.any()
+    assert ((steps[-1].routed.activations > 0.5) == more).all()
+    assert all(step.objective is None for step in steps)
 
 
 # Identities

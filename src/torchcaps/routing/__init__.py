@@ -14,6 +14,7 @@ from torchcaps.routing.em import EM, EM_PRESETS
 from torchcaps.routing.entropy import Entropy
 from torchcaps.routing.gaussian import Gaussian
 from torchcaps.routing.heinsen import Heinsen
+from torchcaps.routing.inverted import Inverted
 from torchcaps.routing.kmeans import KMeans
 from torchcaps.routing.uniform import Uniform
 from torchcaps.routing.variational import Variational
@@ -26,6 +27,7 @@ ROUTINGS: dict[str, type[Routing]] = {
     "em": EM,
     "heinsen": Heinsen,
     "variational": Variational,
+    "inverted": Inverted,
     "attention": Attention,
     "uniform": Uniform,
 }
@@ -57,6 +59,7 @@ __all__ = [
     "Entropy",
     "Gaussian",
     "Heinsen",
+    "Inverted",
     "KMeans",
     "Routing",
     "Uniform",

@@ -10,6 +10,7 @@ is taken as f(a_inp) as it is. The votes and their bias are the layer's (`vote_b
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -25,8 +26,9 @@ class Heinsen(Gaussian):
     """Gaussians whose weight is the net benefit of using children.
 
     beta_use and beta_ignore are starting values; they are learned for every pair where in_capsules is given, else for
-    every parent. covariance and the floors are those of `gaussian`; "fixed" with variance=0.5 is the soft k-means of
-    the released code.
+    every parent. Left out, they balance for a parent with an even share of its children, so that parents start half
+    active and learning reaches the votes at once (the paper starts both at zero). covariance and the floors are those
+    of `gaussian`; "fixed" with variance=0.5 is the soft k-means of the released code.
     """
 
     loss = "spread"
@@ -38,8 +40,8 @@ class Heinsen(Gaussian):
         *,
         out_capsules: int | None = None,
         in_capsules: int | None = None,
-        beta_use: float = 0.0,
-        beta_ignore: float = 0.0,
+        beta_use: float | None = None,
+        beta_ignore: float | None = None,
         variance_floor: float = 1e-5,
         mass_floor: float = 1e-5,
         **mixture: Any,
@@ -50,6 +52,8 @@ class Heinsen(Gaussian):
             raise complaint(self.name, "out_capsules for its learned betas", "out_capsules=None", remedy)
         self.in_capsules, self.out_capsules = in_capsules, out_capsules
         shape = (in_capsules or 1, out_capsules)
+        beta_use = 2 / math.sqrt(in_capsules or 1024) if beta_use is None else beta_use
+        beta_ignore = beta_use / max(1, out_capsules - 1) if beta_ignore is None else beta_ignore
         self.beta_use = nn.Parameter(torch.full(shape, float(beta_use)))
         self.beta_ignore = nn.Parameter(torch.full(shape, float(beta_ignore)))
 
