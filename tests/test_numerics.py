@@ -8,6 +8,7 @@ from torchcaps.ledger import with_ledger
 
 MOVING = [
     ("kmeans", {"sharpness": 0.5}),
+    ("kde", {"bandwidth": 4.0, "tolerance": 0.0}),
     ("gaussian", {}),
     ("gaussian", {"covariance": "spherical"}),
     ("gaussian", {"covariance": "full"}),

@@ -167,7 +167,7 @@ def test_overlapping_groups_are_shared():
     assert surest[~between].mean() > 0.85
 
 
-ITERATES = "a routing that iterates (dynamic, kmeans, entropy, gaussian, em, heinsen, variational, inverted)"
+ITERATES = "a routing that iterates (dynamic, kmeans, entropy, gaussian, em, heinsen, variational, kde, inverted)"
 
 
 @pytest.mark.parametrize(

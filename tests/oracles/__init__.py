@@ -11,6 +11,7 @@ from tests.oracles.entropy import entropy
 from tests.oracles.gaussian import gaussian
 from tests.oracles.heinsen import heinsen
 from tests.oracles.inverted import inverted
+from tests.oracles.kde import kde
 from tests.oracles.kmeans import kmeans
 from tests.oracles.variational import variational
 
@@ -23,6 +24,7 @@ __all__ = [
     "gaussian",
     "heinsen",
     "inverted",
+    "kde",
     "kmeans",
     "uniform",
     "variational",

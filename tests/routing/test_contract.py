@@ -85,6 +85,16 @@ OPTIONS = {
         {"out_capsules": 3, "sampling": 0.5},
         {"out_capsules": 3, "gradients": "last"},
     ],
+    "kde": [
+        {},
+        {"bandwidth": 10.0, "iterations": 8},
+        {"bandwidth": 20.0, "tolerance": 0.0, "iterations": 8},
+        {"bandwidth": 25.0, "kernel": "epanechnikov", "tolerance": 0.0, "iterations": 8},
+        {"bandwidth": 10.0, "hard": True},
+        {"bandwidth": 10.0, "leaky": True},
+        {"sampling": 0.5},
+        {"gradients": "last"},
+    ],
     "inverted": [
         {"out_dim": 4},
         {"out_dim": 4, "iterations": 6},

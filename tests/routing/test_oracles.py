@@ -7,6 +7,7 @@ import torch
 
 import torchcaps as tc
 from tests import oracles
+from tests.oracles.kde import epanechnikov
 
 CHILDREN, PARENTS, DIM = 5, 3, 4
 
@@ -124,6 +125,19 @@ CASES = [
         )
     ],
     *[
+        ("kde", options, lambda u, a, p, words=words: oracles.kde(u, a, **words))
+        for options, words in (
+            ({}, {}),
+            ({"iterations": 1}, {"r": 1}),
+            ({"iterations": 8, "tolerance": 0.0, "bandwidth": 2.0}, {"r": 8, "tolerance": 0.0, "h": 2.0}),
+            ({"iterations": 30, "tolerance": 0.2, "bandwidth": 1.5}, {"r": 30, "tolerance": 0.2, "h": 1.5}),
+            (
+                {"kernel": "epanechnikov", "bandwidth": 2.5, "sharpness": 5.0, "tolerance": 0.0},
+                {"kernel": epanechnikov, "h": 2.5, "alpha": 5.0, "tolerance": 0.0},
+            ),
+        )
+    ],
+    *[
         (
             "inverted",
             {"out_dim": DIM, **options},
@@ -216,7 +230,7 @@ def test_em_preset_equals_the_official_procedure(preset, sigma_bias, activation_
     assert_same_gradients(mine, theirs, [votes, activations])
 
 
-@pytest.mark.parametrize("name", ["dynamic", "kmeans", "gaussian"])
+@pytest.mark.parametrize("name", ["dynamic", "kmeans", "gaussian", "kde"])
 def test_routing_from_given_couplings_equals_its_oracle(name):
     votes = torch.randn(CHILDREN, PARENTS, DIM, dtype=torch.float64)
     activations = torch.rand(CHILDREN, dtype=torch.float64)

@@ -297,6 +297,92 @@ def test_beta_use_per_capsule_is_the_same_number_in_every_dimension():
     assert dimension.beta_use.numel() == 15
 
 
+# Kernel density estimation
+
+
+@given(
+    **SIZES,
+    kernel=st.sampled_from(["gaussian", "epanechnikov"]),
+    bandwidth=st.sampled_from([0.3, 1.0, 5.0]),
+    sharpness=st.sampled_from([0.1, 2.0, 50.0]),
+    tolerance=st.sampled_from([0.0, 0.05]),
+    leaky=st.booleans(),
+)
+def test_density_never_falls(children, parents, dim, scale, seed, kernel, bandwidth, sharpness, tolerance, leaky):
+    votes = votes_of(children, parents, dim, scale, seed, leading=(3,))
+    options = {"kernel": kernel, "bandwidth": bandwidth, "sharpness": sharpness, "tolerance": tolerance}
+    routing = tc.make_routing("kde", iterations=10, leaky=leaky, **options)
+    activations = torch.rand(votes.shape[:2], dtype=torch.float64)
+    assert_never_rises(routing.trace(votes, activations))
+
+
+def test_objective_of_kde_is_minus_the_weighted_density():
+    votes, activations = votes_of(), torch.rand(7, dtype=torch.float64)
+    for step in tc.make_routing("kde", bandwidth=2.0).trace(votes, activations):
+        squares = [[float(((votes[i, j] - step.routed.poses[j]) ** 2).sum()) for j in range(3)] for i in range(7)]
+        kernels = torch.tensor([[math.exp(-square / 8) for square in row] for row in squares], dtype=torch.float64)
+        density = activations.unsqueeze(-1) * step.routed.couplings * kernels
+        torch.testing.assert_close(step.objective, -density.sum())
+        torch.testing.assert_close(step.routed.activations, density.sum(0) / activations.sum())
+
+
+def test_mean_shift_ends_at_modes_of_the_density():
+    """At a mode, the mean of the votes under couplings times kernels is the mode itself."""
+    votes = votes_of(children=30)
+    routed = tc.make_routing("kde", iterations=500, bandwidth=2.0, tolerance=0.0)(votes)
+    weights = routed.couplings * (-((votes - routed.poses) ** 2).sum(-1) / 8).exp()
+    means = (weights.unsqueeze(-1) * votes).sum(0) / weights.sum(0).unsqueeze(-1)
+    torch.testing.assert_close(means, routed.poses, rtol=1e-3, atol=1e-3)
+
+
+class Counted(tc.ROUTINGS["kde"]):
+    """KDE routing that counts its updates."""
+
+    updates = 0
+
+    def update(self, *arguments, **options):
+        self.updates += 1
+        return super().update(*arguments, **options)
+
+
+def test_kde_stops_early_and_a_settled_example_is_left_as_it_is():
+    quick = 0.01 * votes_of(children=9, leading=(1,))  # all within the bandwidth: the density is full from the start
+    slow = votes_of(children=9, seed=1, leading=(1,))
+    counts = []
+    for votes in (quick, slow, torch.cat([quick, slow])):
+        routing = Counted(iterations=30)
+        together = routing(votes)
+        counts.append(routing.updates)
+        steps = routing.trace(votes)
+        assert len(steps) == 30
+        torch.testing.assert_close(together, steps[-1].routed, rtol=0, atol=0)
+    assert counts[0] == 3  # the second update settles it; that of the loop's end makes it once more
+    assert 3 < counts[1] == counts[2] < 30
+    torch.testing.assert_close(together.poses[:1], Counted(iterations=30)(quick).poses, rtol=1e-12, atol=0)
+    torch.testing.assert_close(steps[1].routed.poses[:1], steps[-1].routed.poses[:1], rtol=0, atol=0)
+    assert (steps[1].routed.poses[1:] - steps[-1].routed.poses[1:]).abs().max() > 1e-3
+
+
+def test_kde_silences_masked_children_where_it_stops_early():
+    votes = 0.01 * votes_of(children=9, leading=(2,))
+    mask = torch.arange(9).expand(2, -1) < 6
+    routing = Counted(iterations=30)
+    routed = routing(votes, mask=mask)
+    assert routing.updates < 30
+    assert (routed.couplings[:, 6:] == 0).all()
+    torch.testing.assert_close(routed.poses, Counted(iterations=30)(votes[:, :6]).poses)
+
+
+def test_gradients_of_a_settled_example_are_those_of_the_iterations_it_took():
+    votes = votes_of(children=9, seed=1).requires_grad_()
+    routing = Counted(iterations=30, tolerance=0.1)
+    (early,) = torch.autograd.grad(routing(votes).poses.sin().sum(), votes)
+    plain = Counted(iterations=routing.updates - 1, tolerance=0.1)
+    (same,) = torch.autograd.grad(plain(votes).poses.sin().sum(), votes)
+    assert 3 < routing.updates < 30
+    torch.testing.assert_close(early, same)
+
+
 # Variational Bayes
 
 

@@ -15,6 +15,7 @@ from torchcaps.routing.entropy import Entropy
 from torchcaps.routing.gaussian import Gaussian
 from torchcaps.routing.heinsen import Heinsen
 from torchcaps.routing.inverted import Inverted
+from torchcaps.routing.kde import KDE
 from torchcaps.routing.kmeans import KMeans
 from torchcaps.routing.uniform import Uniform
 from torchcaps.routing.variational import Variational
@@ -27,6 +28,7 @@ ROUTINGS: dict[str, type[Routing]] = {
     "em": EM,
     "heinsen": Heinsen,
     "variational": Variational,
+    "kde": KDE,
     "inverted": Inverted,
     "attention": Attention,
     "uniform": Uniform,
@@ -52,6 +54,7 @@ def make_routing(name: str, **options: Any) -> Routing:
 __all__ = [
     "EM",
     "EM_PRESETS",
+    "KDE",
     "ROUTINGS",
     "Attention",
     "ContractError",
