@@ -18,6 +18,11 @@ ROUTING_CASES = [
     ("gaussian", {"covariance": "full"}),
     ("em", {"out_capsules": 3}),
     ("em", {"out_capsules": 3, "preset": "official"}),
+    ("heinsen", {"out_capsules": 3, "in_capsules": 6}),
+    ("variational", {"out_capsules": 3}),
+    ("kde", {}),
+    ("kde", {"kernel": "epanechnikov", "bandwidth": 3.0, "gradients": "last"}),
+    ("inverted", {"out_dim": 4}),
     ("attention", {"in_capsules": 6, "out_capsules": 3}),
     ("uniform", {}),
 ]

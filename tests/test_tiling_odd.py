@@ -9,6 +9,7 @@ import torch
 from torch.nn.utils import prune
 
 import torchcaps as tc
+from tests.routings import sized
 from tests.tiles import Sizes, assert_same, capsules, dense
 from torchcaps.functional import agree, combine
 from torchcaps.layers.votes import VoteTransform
@@ -189,9 +190,9 @@ def test_an_empty_batch_gives_an_empty_answer(votes, routing, size):
     assert layer(tc.Capsules(torch.randn(0, 7, 4), torch.rand(0, 7))).poses.shape == (0, 3, 4)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "kmeans", "dynamic"])
+@pytest.mark.parametrize("name", ["gaussian", "kmeans", "dynamic", "kde", "variational", "heinsen", "inverted"])
 def test_no_children_at_all_make_no_numbers_that_are_not(name):
-    assert tc.make_routing(name)(torch.randn(2, 0, 3, 4)).poses.isfinite().all()
+    assert tc.make_routing(name, **sized(name))(torch.randn(2, 0, 3, 4)).poses.isfinite().all()
 
 
 def test_pruned_votes_train():

@@ -42,7 +42,8 @@ class TrainConfig:
     """efficient, capsnet, matrix, matrix-small, cnn or cnn-small for images; text-a, text-b, textcnn or bilstm for
     texts; left out, efficient or text-b."""
     routing: Name = None
-    """attention, dynamic, em, entropy, gaussian, kmeans or uniform; left out, the model's own."""
+    """attention, dynamic, em, entropy, gaussian, heinsen, inverted, kde, kmeans, uniform or variational; left out, the
+    model's own."""
     iterations: Count = None
     """Routing iterations."""
     option: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = ()

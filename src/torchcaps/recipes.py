@@ -24,6 +24,7 @@ _MATRIX = {**_COMMON, "images": 30_000, "batch_size": 32, "lr": 5e-3, "weight_de
 # Beside the calibrated start of `models/calibrate.py`: what makes EM routing learn in minutes rather than days.
 _EM_OPTIONS = ("sharpness=0.0625", "variance_floor=0.1")
 _EM_MATRIX = ("standardise=true", "batch_norm=true", *_EM_OPTIONS)
+_ROUTING_OPTIONS: dict[str | None, tuple[str, ...]] = {"em": _EM_OPTIONS, "heinsen": ("variance_floor=0.1",)}
 RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     "efficient": {
         "default": _COMMON,
@@ -98,9 +99,10 @@ def complete(config: TrainConfig, examples: int, *, several: bool = False, texts
     if config.model in PLAIN:
         recipe["reconstruction"] = 0.0
     matrix = filled(config.model).startswith("matrix")
-    if (config.routing or ("em" if matrix else None)) == "em" and config.preset != "paper" and not texts:
-        recipe["option"] = _EM_MATRIX if matrix else _EM_OPTIONS
-        if matrix and not several:
+    routing = config.routing or ("em" if matrix else None)
+    if routing in _ROUTING_OPTIONS and config.preset != "paper" and not texts:
+        recipe["option"] = _EM_MATRIX if matrix and routing == "em" else _ROUTING_OPTIONS[routing]
+        if matrix and routing == "em" and not several:
             recipe["loss"] = "cross-entropy"
     own = {text.partition("=")[0] for text in config.option}
     if config.routing in ("attention", "uniform"):  # one pass: there is no last iteration

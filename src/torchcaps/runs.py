@@ -7,6 +7,7 @@ vocabulary.json    of texts: the words that the network knows, and how a text is
 metrics.csv        one row for each epoch
 model.safetensors  the weights that did best on the validation part
 last.ckpt          everything needed to go on
+README.md          a card, as model hubs read it
 """
 
 from __future__ import annotations

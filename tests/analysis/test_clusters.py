@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import torchcaps as tc
+from tests.routings import sized
 from torchcaps.analysis.clusters import ITERATIVE, leaning_couplings, purity, trace_clusters
 from torchcaps.analysis.points import POINTS, make_points
 from torchcaps.errors import InputError
@@ -37,9 +38,8 @@ def test_first_centres_are_the_means_under_the_start():
 def test_trace_is_that_of_the_routing(routing):
     points = make_points("blobs").points
     start = leaning_couplings(points.double(), 3)
-    sizes = {"out_capsules": 3} if routing == "em" else {}
     votes = points.double().unsqueeze(1).expand(-1, 3, -1)
-    plain = tc.make_routing(routing, iterations=4, **sizes).double().trace(votes, couplings=start)
+    plain = tc.make_routing(routing, iterations=4, **sized(routing, 3, 2)).double().trace(votes, couplings=start)
     trace = trace_clusters(points, routing, 3, 4)
     assert len(trace.steps) == 4
     for mine, step in zip(trace.steps, plain, strict=True):
@@ -167,7 +167,7 @@ def test_overlapping_groups_are_shared():
     assert surest[~between].mean() > 0.85
 
 
-ITERATES = "a routing that iterates (dynamic, kmeans, entropy, gaussian, em)"
+ITERATES = "a routing that iterates (dynamic, kmeans, entropy, gaussian, em, heinsen, variational, kde, inverted)"
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_every_iteration_is_measured():
     assert entropy[0] > entropy[1] > entropy[2]
 
 
-@pytest.mark.parametrize("routing", ["attention", "dynamic", "em", "entropy", "gaussian", "kmeans", "uniform"])
+@pytest.mark.parametrize("routing", sorted(tc.ROUTINGS))
 def test_every_routing_and_layer_of_a_convolutional_network_can_be_measured(routing):
     model = tc.create_model("matrix-small", image_shape=(2, 18, 18), classes=3, sizes=(4, 2, 3, 2), routing=routing)
     pixels = torch.randint(256, (6, 2, 18, 18), dtype=torch.uint8)

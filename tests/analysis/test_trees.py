@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+import torchcaps as tc
 from torchcaps.analysis.places import part_maps, receptive_fields
 from torchcaps.analysis.trees import Level, Traced, coupling_moves, place_flows, routing_tree, trace_image
 from torchcaps.errors import InputError
@@ -199,7 +200,7 @@ def test_a_class_that_gets_nothing_is_a_bare_root():
     assert [part.number for part in coupling_moves(traced, 1, most=2).parts] == [2, 1]  # the least negative first
 
 
-@pytest.mark.parametrize("routing", ["attention", "dynamic", "em", "entropy", "gaussian", "kmeans", "uniform"])
+@pytest.mark.parametrize("routing", sorted(tc.ROUTINGS))
 def test_every_routing_leaves_a_tree(routing):
     model = create_model("efficient", image_shape=(3, 17, 17), classes=4, routing=routing).eval()
     traced = trace_image(model, torch.rand(3, 17, 17))

@@ -84,7 +84,7 @@ def test_border_children_start_shared_among_their_own_parents():
     kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     pad=st.tuples(st.integers(0, 2), st.integers(0, 2)),
-    name=st.sampled_from(["dynamic", "em", "kmeans", "entropy", "gaussian", "uniform"]),
+    name=st.sampled_from(sorted(set(tc.ROUTINGS) - {"attention"})),
     scale=st.sampled_from([1.0, 1e4]),
 )
 def test_every_seen_child_spreads_exactly_one_vote(grid, kernel, stride, pad, name, scale):

@@ -9,6 +9,23 @@ from tests.oracles.dynamic import dynamic, uniform
 from tests.oracles.em import em, em_official
 from tests.oracles.entropy import entropy
 from tests.oracles.gaussian import gaussian
+from tests.oracles.heinsen import heinsen
+from tests.oracles.inverted import inverted
+from tests.oracles.kde import kde
 from tests.oracles.kmeans import kmeans
+from tests.oracles.variational import variational
 
-__all__ = ["attention", "dynamic", "em", "em_official", "entropy", "gaussian", "kmeans", "uniform"]
+__all__ = [
+    "attention",
+    "dynamic",
+    "em",
+    "em_official",
+    "entropy",
+    "gaussian",
+    "heinsen",
+    "inverted",
+    "kde",
+    "kmeans",
+    "uniform",
+    "variational",
+]

@@ -7,6 +7,7 @@ import torch
 
 import torchcaps as tc
 from tests import oracles
+from tests.oracles.kde import epanechnikov
 
 CHILDREN, PARENTS, DIM = 5, 3, 4
 
@@ -91,6 +92,61 @@ CASES = [
         {"out_capsules": PARENTS, "inverse_temperature": 0.3, "sharpness": 0.25},
         lambda u, a, p: oracles.em(u, a, p["beta_use"].expand(PARENTS, DIM), p["beta_active"], lam=0.3, K=0.25),
     ),
+    *[
+        (
+            "heinsen",
+            {"in_capsules": children, "out_capsules": PARENTS, **options},
+            lambda u, a, p, words=words: oracles.heinsen(
+                u, a, p["beta_use"].expand(CHILDREN, PARENTS), p["beta_ignore"].expand(CHILDREN, PARENTS), **words
+            ),
+        )
+        for children, options, words in (
+            (CHILDREN, {}, {}),
+            (None, {}, {}),
+            (CHILDREN, {"iterations": 5, "variance_floor": 0.1, "mass_floor": 0.02}, {"n": 5, "eps": (0.1, 0.02)}),
+            (None, {"covariance": "fixed", "variance": 0.5}, {"p_model": "skm"}),
+            (None, {"leaky": True, "covariance": "fixed", "variance": 0.5}, {"p_model": "skm", "leak": True}),
+        )
+    ],
+    *[
+        (
+            "variational",
+            {"out_capsules": PARENTS, **options},
+            lambda u, a, p, words=words: oracles.variational(u, a, p["beta_use"], p["beta_active"], **words),
+        )
+        for options, words in (
+            ({}, {}),
+            ({"iterations": 5, "inverse_temperature": 0.3}, {"t": 5, "lam": 0.3}),
+            (
+                {"concentration": 0.4, "mean_strength": 0.1, "degrees": 3.0, "prior_variance": 0.2},
+                {"alpha0": 0.4, "beta0": 0.1, "nu0": 3.0, "variance": 0.2},
+            ),
+            ({"vote_std": 0.5}, {"variance": 0.25}),
+        )
+    ],
+    *[
+        ("kde", options, lambda u, a, p, words=words: oracles.kde(u, a, **words))
+        for options, words in (
+            ({}, {}),
+            ({"iterations": 1}, {"r": 1}),
+            ({"iterations": 8, "tolerance": 0.0, "bandwidth": 2.0}, {"r": 8, "tolerance": 0.0, "h": 2.0}),
+            ({"iterations": 30, "tolerance": 0.2, "bandwidth": 1.5}, {"r": 30, "tolerance": 0.2, "h": 1.5}),
+            (
+                {"kernel": "epanechnikov", "bandwidth": 2.5, "sharpness": 5.0, "tolerance": 0.0},
+                {"kernel": epanechnikov, "h": 2.5, "alpha": 5.0, "tolerance": 0.0},
+            ),
+        )
+    ],
+    *[
+        (
+            "inverted",
+            {"out_dim": DIM, **options},
+            lambda u, a, p, words=words: oracles.inverted(
+                u, a, p["gain"], p["shift"], p["direction"], p["threshold"], **words
+            ),
+        )
+        for options, words in (({}, {}), ({"iterations": 1}, {"t": 1}), ({"iterations": 5}, {"t": 5}))
+    ],
     ("attention", {"prior": False}, lambda u, a, p: oracles.attention(u, a)),
     (
         "attention",
@@ -108,7 +164,8 @@ def case_name(case):
 
 def routing_and_inputs(name, options):
     routing = tc.make_routing(name, **options).double()
-    if "inverse_temperature" in options:  # made in float32
+    if isinstance(getattr(routing, "inverse_temperature", None), torch.Tensor) and "inverse_temperature" in options:
+        # made in float32
         routing.inverse_temperature.fill_(options["inverse_temperature"])
     with torch.no_grad():
         for parameter in routing.parameters():
@@ -173,7 +230,7 @@ def test_em_preset_equals_the_official_procedure(preset, sigma_bias, activation_
     assert_same_gradients(mine, theirs, [votes, activations])
 
 
-@pytest.mark.parametrize("name", ["dynamic", "kmeans", "gaussian"])
+@pytest.mark.parametrize("name", ["dynamic", "kmeans", "gaussian", "kde"])
 def test_routing_from_given_couplings_equals_its_oracle(name):
     votes = torch.randn(CHILDREN, PARENTS, DIM, dtype=torch.float64)
     activations = torch.rand(CHILDREN, dtype=torch.float64)

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import torchcaps as tc
-
-ANY = {"em": {"out_capsules": 3}, "attention": {"prior": False}}
+from tests.routings import sized
 
 
 def votes_of(*shape, dtype=torch.float32):
@@ -23,7 +22,7 @@ def votes_of(*shape, dtype=torch.float32):
     scale=st.sampled_from([0.0, 1e-8, 1e-3, 1.0, 1e2, 1e4]),
 )
 def test_any_size_and_scale_gives_finite_parents(name, leading, children, parents, dim, scale):
-    options = {"em": {"out_capsules": parents}, "attention": {"prior": False}}.get(name, {})
+    options = sized(name, parents, dim)
     votes = (scale * torch.randn(*leading, children, parents, dim)).requires_grad_()
     routed = tc.make_routing(name, **options)(votes, torch.rand(*leading, children))
     assert routed.poses.shape == (*leading, parents, dim)
@@ -103,10 +102,8 @@ def test_zero_couplings_stay_zero_when_logits_accumulate():
 
 @pytest.mark.parametrize("name", tc.ROUTINGS)
 def test_all_children_masked_gives_finite_silence(name):
-    votes = votes_of(2, 4, 3, 5).requires_grad_()
-    routed = tc.make_routing(name, **ANY.get(name, {}))(
-        votes, torch.ones(2, 4), mask=torch.zeros(2, 4, dtype=torch.bool)
-    )
+    votes = votes_of(2, 4, 3, 4).requires_grad_()
+    routed = tc.make_routing(name, **sized(name))(votes, torch.ones(2, 4), mask=torch.zeros(2, 4, dtype=torch.bool))
     assert (routed.couplings == 0).all()
     assert all(part.isfinite().all() for part in routed)
     (routed.poses.sum() + routed.activations.sum()).backward()
@@ -115,7 +112,7 @@ def test_all_children_masked_gives_finite_silence(name):
 
 @pytest.mark.parametrize("name", tc.ROUTINGS)
 def test_under_autocast_routing_computes_in_float32(name):
-    routing = tc.make_routing(name, **ANY.get(name, {}))
+    routing = tc.make_routing(name, **sized(name))
     votes = votes_of(2, 6, 3, 4).half()
     activations = torch.rand(2, 6).half()
     with torch.autocast("cpu", dtype=torch.float16):
@@ -174,6 +171,18 @@ def test_argument_names_are_words():
         (lambda: tc.make_routing("em"), "em: expected out_capsules for its learned betas, got out_capsules=None"),
         (lambda: tc.make_routing("em", out_capsules=3, variant=5), "variant to be one of 1, 2, 3, 4"),
         (lambda: tc.make_routing("em", out_capsules=3, preset="keras"), "preset to be one of 'paper'"),
+        (
+            lambda: tc.make_routing("heinsen"),
+            "heinsen: expected out_capsules for its learned betas, got out_",
+        ),
+        (lambda: tc.make_routing("variational"), "variational: expected out_capsules for its learned betas, got out_"),
+        (lambda: tc.make_routing("variational", out_capsules=3, degrees=0), "degrees above 0, got 0"),
+        (lambda: tc.make_routing("variational", out_capsules=3, prior_variance=-1), "prior_variance above 0, got -1"),
+        (lambda: tc.make_routing("kde", kernel="cosine"), "kernel to be one of 'gaussian', 'epanechnikov'"),
+        (lambda: tc.make_routing("kde", bandwidth=0), "bandwidth above 0, got 0"),
+        (lambda: tc.make_routing("kde", tolerance=-1), "tolerance between 0 and inf, got -1"),
+        (lambda: tc.make_routing("inverted"), "inverted: expected out_dim for its layer norm, got out_dim=None"),
+        (lambda: tc.make_routing("inverted", out_dim=4)(torch.ones(3, 4, 5)), "Make the routing with out_dim=5"),
         (lambda: tc.make_routing("attention"), "in_capsules and out_capsules for its learned prior"),
         (
             lambda: tc.make_routing("dynamic")(torch.ones(3, 4)),
@@ -217,7 +226,7 @@ def with_option(option):
 
 
 def routed_with(name, **options):
-    return tc.make_routing(name, **ANY.get(name, {}), **options)(votes_of(16, 8, 3, 4), torch.rand(16, 8))
+    return tc.make_routing(name, **sized(name), **options)(votes_of(16, 8, 3, 4), torch.rand(16, 8))
 
 
 @pytest.mark.parametrize("name", with_option("leaky"))
@@ -240,13 +249,13 @@ def test_sampling_option_leaves_out_parents(name):
 @pytest.mark.parametrize("name", with_option("gradients"))
 def test_last_gradients_option_stops_gradients_of_couplings(name):
     votes = votes_of(2, 5, 3, 4).requires_grad_()
-    assert not tc.make_routing(name, gradients="last", **ANY.get(name, {}))(votes).couplings.requires_grad
-    assert tc.make_routing(name, **ANY.get(name, {}))(votes).couplings.requires_grad
+    assert not tc.make_routing(name, gradients="last", **sized(name))(votes).couplings.requires_grad
+    assert tc.make_routing(name, **sized(name))(votes).couplings.requires_grad
 
 
 @pytest.mark.parametrize("name", tc.ROUTINGS)
 def test_trace_obeys_mask_and_start_like_a_call(name):
-    routing = tc.make_routing(name, **ANY.get(name, {}))
+    routing = tc.make_routing(name, **sized(name))
     votes, activations = votes_of(2, 5, 3, 4), torch.rand(2, 5)
     mask, start = torch.rand(2, 5) > 0.4, torch.rand(2, 5, 3).softmax(-1)
     for words in ({"mask": mask}, {"couplings": start}, {"mask": mask, "couplings": start}):
@@ -257,7 +266,7 @@ def test_trace_obeys_mask_and_start_like_a_call(name):
 
 @pytest.mark.parametrize("name", tc.ROUTINGS)
 def test_masked_children_may_hold_anything(name):
-    routing = tc.make_routing(name, **ANY.get(name, {}))
+    routing = tc.make_routing(name, **sized(name))
     votes, mask = votes_of(2, 5, 3, 4), torch.arange(5).expand(2, -1) < 3
     expected = routing(votes, mask=mask)
     for rubbish in (float("nan"), float("inf"), 1e20):

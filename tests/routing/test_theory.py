@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import torchcaps as tc
 from tests.oracles.common import norm
 from tests.oracles.dynamic import first_step_closed_form, potential
+from tests.oracles.variational import negative_bound
 
 SIZES = {
     "children": st.integers(1, 12),
@@ -149,6 +150,45 @@ def test_read_out_of_algorithm_2_shares_one_denominator():
     torch.testing.assert_close(routed.poses.norm(dim=-1), routed.activations)
 
 
+# Inverted attention: the argument of overwritten logits, with a layer norm in place of a squash
+
+
+@pytest.mark.parametrize("gain", [1.0, 2.5])
+def test_layer_norm_is_the_gradient_of_a_convex_potential(gain):
+    """The objective of one parent and one child is minus the potential of its vote."""
+    routing = tc.make_routing("inverted", out_dim=5, iterations=1).double()
+    torch.nn.init.constant_(routing.gain, gain)
+    torch.nn.init.normal_(routing.shift)
+    votes = votes_of(children=1, parents=1, leading=(20,)).requires_grad_()
+    (gradient,) = torch.autograd.grad(-routing.trace(votes)[0].objective.sum(), votes)
+    torch.testing.assert_close(gradient.squeeze(1), routing(votes).poses)
+    left, right = votes_of(children=1, parents=1, leading=(2, 200), seed=1)
+    middle, *ends = (-routing.trace(part)[0].objective for part in ((left + right) / 2, left, right))
+    assert (middle <= (ends[0] + ends[1]) / 2 + 1e-12).all()
+
+
+@given(**SIZES, hard=st.booleans(), leaky=st.booleans(), gain=st.sampled_from([0.0, 1.0, 3.0]))
+def test_objective_of_inverted_attention_never_rises(children, parents, dim, scale, seed, hard, leaky, gain):
+    votes = votes_of(children, parents, dim, scale, seed, leading=(3,))
+    routing = tc.make_routing("inverted", iterations=10, out_dim=dim, hard=hard, leaky=leaky).double()
+    torch.nn.init.constant_(routing.gain, gain)
+    torch.nn.init.normal_(routing.shift)
+    assert_never_rises(routing.trace(votes))
+
+
+@pytest.mark.parametrize("gain", [[1.0, 2.0], [-1.0, -1.0]])
+def test_inverted_attention_has_no_objective_where_its_layer_norm_has_no_convex_potential(gain):
+    routing = tc.make_routing("inverted", out_dim=2).double()
+    routing.gain.data.copy_(torch.tensor(gain))
+    assert all(step.objective is None for step in routing.trace(votes_of(dim=2)))
+
+
+def test_inverted_poses_have_one_length_whatever_the_votes():
+    routing = tc.make_routing("inverted", out_dim=5).double()
+    lengths = torch.cat([routing(scale * votes_of()).poses.norm(dim=-1) for scale in (1.0, 10.0, 1000.0)])
+    torch.testing.assert_close(lengths, torch.full_like(lengths, 5**0.5), rtol=1e-3, atol=0)
+
+
 # k-means and mixtures
 
 
@@ -255,6 +295,183 @@ def test_beta_use_per_capsule_is_the_same_number_in_every_dimension():
     torch.testing.assert_close(capsule(votes, activations), dimension(votes, activations))
     assert capsule.beta_use.numel() == 3
     assert dimension.beta_use.numel() == 15
+
+
+# Kernel density estimation
+
+
+@given(
+    **SIZES,
+    kernel=st.sampled_from(["gaussian", "epanechnikov"]),
+    bandwidth=st.sampled_from([0.3, 1.0, 5.0]),
+    sharpness=st.sampled_from([0.1, 2.0, 50.0]),
+    tolerance=st.sampled_from([0.0, 0.05]),
+    leaky=st.booleans(),
+)
+def test_density_never_falls(children, parents, dim, scale, seed, kernel, bandwidth, sharpness, tolerance, leaky):
+    votes = votes_of(children, parents, dim, scale, seed, leading=(3,))
+    options = {"kernel": kernel, "bandwidth": bandwidth, "sharpness": sharpness, "tolerance": tolerance}
+    routing = tc.make_routing("kde", iterations=10, leaky=leaky, **options)
+    activations = torch.rand(votes.shape[:2], dtype=torch.float64)
+    assert_never_rises(routing.trace(votes, activations))
+
+
+def test_objective_of_kde_is_minus_the_weighted_density():
+    votes, activations = votes_of(), torch.rand(7, dtype=torch.float64)
+    for step in tc.make_routing("kde", bandwidth=2.0).trace(votes, activations):
+        squares = [[float(((votes[i, j] - step.routed.poses[j]) ** 2).sum()) for j in range(3)] for i in range(7)]
+        kernels = torch.tensor([[math.exp(-square / 8) for square in row] for row in squares], dtype=torch.float64)
+        density = activations.unsqueeze(-1) * step.routed.couplings * kernels
+        torch.testing.assert_close(step.objective, -density.sum())
+        torch.testing.assert_close(step.routed.activations, density.sum(0) / activations.sum())
+
+
+def test_mean_shift_ends_at_modes_of_the_density():
+    """At a mode, the mean of the votes under couplings times kernels is the mode itself."""
+    votes = votes_of(children=30)
+    routed = tc.make_routing("kde", iterations=500, bandwidth=2.0, tolerance=0.0)(votes)
+    weights = routed.couplings * (-((votes - routed.poses) ** 2).sum(-1) / 8).exp()
+    means = (weights.unsqueeze(-1) * votes).sum(0) / weights.sum(0).unsqueeze(-1)
+    torch.testing.assert_close(means, routed.poses, rtol=1e-3, atol=1e-3)
+
+
+class Counted(tc.ROUTINGS["kde"]):
+    """KDE routing that counts its updates."""
+
+    updates = 0
+
+    def update(self, *arguments, **options):
+        self.updates += 1
+        return super().update(*arguments, **options)
+
+
+def test_kde_stops_early_and_a_settled_example_is_left_as_it_is():
+    quick = 0.01 * votes_of(children=9, leading=(1,))  # all within the bandwidth: the density is full from the start
+    slow = votes_of(children=9, seed=1, leading=(1,))
+    counts = []
+    for votes in (quick, slow, torch.cat([quick, slow])):
+        routing = Counted(iterations=30)
+        together = routing(votes)
+        counts.append(routing.updates)
+        steps = routing.trace(votes)
+        assert len(steps) == 30
+        torch.testing.assert_close(together, steps[-1].routed, rtol=0, atol=0)
+    assert counts[0] == 3  # the second update settles it; that of the loop's end makes it once more
+    assert 3 < counts[1] == counts[2] < 30
+    torch.testing.assert_close(together.poses[:1], Counted(iterations=30)(quick).poses, rtol=1e-12, atol=0)
+    torch.testing.assert_close(steps[1].routed.poses[:1], steps[-1].routed.poses[:1], rtol=0, atol=0)
+    assert (steps[1].routed.poses[1:] - steps[-1].routed.poses[1:]).abs().max() > 1e-3
+
+
+def test_kde_silences_masked_children_where_it_stops_early():
+    votes = 0.01 * votes_of(children=9, leading=(2,))
+    mask = torch.arange(9).expand(2, -1) < 6
+    routing = Counted(iterations=30)
+    routed = routing(votes, mask=mask)
+    assert routing.updates < 30
+    assert (routed.couplings[:, 6:] == 0).all()
+    torch.testing.assert_close(routed.poses, Counted(iterations=30)(votes[:, :6]).poses)
+
+
+def test_gradients_of_a_settled_example_are_those_of_the_iterations_it_took():
+    votes = votes_of(children=9, seed=1).requires_grad_()
+    routing = Counted(iterations=30, tolerance=0.1)
+    (early,) = torch.autograd.grad(routing(votes).poses.sin().sum(), votes)
+    plain = Counted(iterations=routing.updates - 1, tolerance=0.1)
+    (same,) = torch.autograd.grad(plain(votes).poses.sin().sum(), votes)
+    assert 3 < routing.updates < 30
+    torch.testing.assert_close(early, same)
+
+
+# Variational Bayes
+
+
+@given(
+    **SIZES,
+    hard=st.booleans(),
+    leaky=st.booleans(),
+    priors=st.sampled_from(
+        [{}, {"concentration": 0.01, "mean_strength": 0.1, "degrees": 0.3, "prior_variance": 0.01}, {"degrees": 20.0}]
+    ),
+)
+def test_evidence_bound_never_falls(children, parents, dim, scale, seed, hard, leaky, priors):
+    votes = votes_of(children, parents, dim, scale, seed, leading=(3,))
+    start = torch.rand(votes.shape[:-1], dtype=torch.float64).softmax(-1)
+    activations = torch.rand(votes.shape[:2], dtype=torch.float64)
+    routing = tc.make_routing("variational", iterations=10, out_capsules=parents, hard=hard, leaky=leaky, **priors)
+    for given_couplings in (None, start):
+        assert_never_rises(routing.double().trace(votes, activations, couplings=given_couplings))
+
+
+@pytest.mark.parametrize("place", [0.0, 3.0])
+def test_objective_of_variational_routing_is_minus_the_evidence_bound(place):
+    votes, activations = votes_of() + place, torch.rand(7, dtype=torch.float64)
+    options = {"concentration": 0.7, "mean_strength": 0.3, "degrees": 1.5, "prior_variance": 0.4}
+    routing = tc.make_routing("variational", out_capsules=3, **options).double()
+    for step in routing.trace(votes, activations):
+        expected = negative_bound(votes, step.routed.couplings, activations, 0.7, 0.3, 1.5, 0.4)
+        torch.testing.assert_close(step.objective, expected)
+
+
+def test_variational_routing_with_weak_priors_tends_to_a_mixture_of_many_children():
+    votes = votes_of(children=4000, parents=3, dim=2)
+    start = torch.rand(4000, 3, dtype=torch.float64).softmax(-1)
+    mixture = tc.make_routing("gaussian", variance_floor=0, mass_floor=0, iterations=4)(votes, couplings=start)
+    weak = {"concentration": 1e-3, "mean_strength": 1e-3, "degrees": 1e-3}
+    mine = tc.make_routing("variational", iterations=4, out_capsules=3, **weak).double()(votes, couplings=start)
+    torch.testing.assert_close(mine.poses, mixture.poses, rtol=0, atol=2e-3)
+    torch.testing.assert_close(mine.couplings, mixture.couplings, rtol=0, atol=5e-3)
+
+
+def test_variational_priors_keep_a_lone_child_from_collapse():
+    """One child for each parent: the variance of a mixture is its floor, that of a posterior stays near its prior."""
+    votes, alone = votes_of(children=3, parents=3, dim=2), torch.eye(3, dtype=torch.float64)
+    clusters = tc.make_routing("variational", out_capsules=3).double().update(votes, alone, None, 0)
+    assert (clusters.covariances > 0.5).all()
+
+
+def test_variational_parents_are_active_where_votes_agree():
+    votes = votes_of(children=20, parents=2, dim=4)
+    votes[:, 0] *= 0.05
+    routed = tc.make_routing("variational", out_capsules=2).double()(votes)
+    assert routed.activations[0] > 0.9 > 0.6 > routed.activations[1]
+
+
+# Heinsen's net benefit
+
+
+@pytest.mark.parametrize("competition", ["dense", "leaky", "grid"])
+def test_heinsen_activation_is_the_logistic_of_what_is_used_less_what_is_ignored(competition):
+    if competition == "grid":
+        layer = tc.ConvCapsules(2, 3, 4, 4, 2, routing="heinsen").double()
+        children = tc.Capsules(torch.randn(2, 4, 4, 2, 4).double(), torch.rand(2, 4, 4, 2).double())
+    else:
+        layer = tc.DenseCapsules(6, 3, 4, 4, routing="heinsen", leaky=competition == "leaky").double()
+        children = tc.Capsules(torch.randn(2, 6, 4).double(), torch.rand(2, 6).double())
+    for beta in layer.routing.parameters():
+        torch.nn.init.normal_(beta)
+    routed = layer.route(children)
+    own = layer.gather(children).activations.unsqueeze(-1)
+    used = own * layer._flat(routed.couplings) if competition == "grid" else own * routed.couplings
+    assert (used.sum(-1) - own.squeeze(-1)).abs().max() > 1e-3 or competition == "dense"
+    benefit = (layer.routing.beta_use * used).sum(-2) - (layer.routing.beta_ignore * (own - used)).sum(-2)
+    torch.testing.assert_close(routed.activations, torch.sigmoid(benefit))
+
+
+def test_heinsen_betas_are_for_pairs_or_for_parents():
+    pairs = tc.DenseCapsules(6, 3, 4, 4, routing="heinsen").routing
+    parents = tc.DenseCapsules(None, 3, 4, 4, votes="shared", routing="heinsen").routing
+    assert pairs.beta_use.shape == pairs.beta_ignore.shape == (6, 3)
+    assert parents.beta_use.shape == parents.beta_ignore.shape == (1, 3)
+
+
+def test_heinsen_parents_with_an_even_share_start_half_active():
+    steps = tc.make_routing("heinsen", out_capsules=3).double().trace(votes_of(), torch.rand(7, dtype=torch.float64))
+    torch.testing.assert_close(steps[0].routed.activations, torch.full((3,), 0.5, dtype=torch.float64))
+    more = steps[-1].routed.couplings.sum(0) > 7 / 3
+    assert more.any()
+    assert ((steps[-1].routed.activations > 0.5) == more).all()
+    assert all(step.objective is None for step in steps)
 
 
 # Identities

@@ -49,7 +49,8 @@ def finished(tmp_path_factory):
 
 def test_run_folder_holds_everything(finished):
     names = {path.name for path in finished.folder.iterdir()}
-    assert names == {"config.json", "data.json", "split.json", "metrics.csv", "model.safetensors", "last.ckpt"}
+    files = {"config.json", "data.json", "split.json", "metrics.csv", "model.safetensors", "last.ckpt", "README.md"}
+    assert names == files
     rows = table_of(finished.folder)
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
     assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])

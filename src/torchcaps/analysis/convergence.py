@@ -40,7 +40,7 @@ def convergence(voted: Voted) -> Convergence:
     their couplings. Couplings must be shares: a learned prior may make them negative.
     """
     if any(bool((routed.couplings < 0).any()) for routed in voted.steps):
-        remedy = "Use a run with em, gaussian, kmeans, entropy or dynamic routing."
+        remedy = "Use a run with em, heinsen, variational, gaussian, kde, kmeans, entropy, inverted or dynamic routing."
         raise complaint(
             "convergence", "couplings that are shares of a child", "negative ones (a learned prior)", remedy
         )

@@ -73,7 +73,7 @@ def agreement(
     """
     classes = len(voted.poses)
     if voted.averages:
-        expected = "a routing by inner product (attention, dynamic, entropy)"
+        expected = "a routing by inner product (attention, dynamic, entropy, inverted)"
         raise complaint("agreement", expected, "one by distance", "Try torchcaps draw convergence.")
     if parents is None:
         if classes < 2:

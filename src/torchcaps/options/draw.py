@@ -19,7 +19,8 @@ class DrawClusters:
     descends."""
 
     routing: Annotated[str, arg(metavar="NAME")] = "em"
-    """dynamic, kmeans, entropy, gaussian or em; its options behind commas, as in gaussian,covariance=full."""
+    """dynamic, kmeans, entropy, gaussian, em, heinsen, variational, kde or inverted; its options behind commas, as in
+    gaussian,covariance=full."""
     beside: Name = None
     """A second routing on the same points, from the same start."""
     points: Literal["blobs", "ellipses", "directions", "overlap"] = "blobs"
@@ -43,7 +44,7 @@ class DrawMembership:
     """Draw how much of each point belongs to whom when a routing has ended: fuzzy clusters."""
 
     routing: Annotated[str, arg(metavar="NAME")] = "gaussian,covariance=spherical"
-    """dynamic, kmeans, entropy, gaussian or em; its options behind commas."""
+    """dynamic, kmeans, entropy, gaussian, em, heinsen, variational, kde or inverted; its options behind commas."""
     points: Literal["blobs", "ellipses", "directions", "overlap"] = "overlap"
     """Round groups, long ones, rays from the origin, or groups that overlap."""
     iterations: int = 8

@@ -13,8 +13,12 @@ from torchcaps.routing.dynamic import Dynamic
 from torchcaps.routing.em import EM, EM_PRESETS
 from torchcaps.routing.entropy import Entropy
 from torchcaps.routing.gaussian import Gaussian
+from torchcaps.routing.heinsen import Heinsen
+from torchcaps.routing.inverted import Inverted
+from torchcaps.routing.kde import KDE
 from torchcaps.routing.kmeans import KMeans
 from torchcaps.routing.uniform import Uniform
+from torchcaps.routing.variational import Variational
 
 ROUTINGS: dict[str, type[Routing]] = {
     "dynamic": Dynamic,
@@ -22,6 +26,10 @@ ROUTINGS: dict[str, type[Routing]] = {
     "entropy": Entropy,
     "gaussian": Gaussian,
     "em": EM,
+    "heinsen": Heinsen,
+    "variational": Variational,
+    "kde": KDE,
+    "inverted": Inverted,
     "attention": Attention,
     "uniform": Uniform,
 }
@@ -46,15 +54,19 @@ def make_routing(name: str, **options: Any) -> Routing:
 __all__ = [
     "EM",
     "EM_PRESETS",
+    "KDE",
     "ROUTINGS",
     "Attention",
     "ContractError",
     "Dynamic",
     "Entropy",
     "Gaussian",
+    "Heinsen",
+    "Inverted",
     "KMeans",
     "Routing",
     "Uniform",
+    "Variational",
     "check_routing",
     "make_routing",
     "over_own_parents",

@@ -6,7 +6,6 @@ is what differs: `update` (M-step), `assign` (E-step), `read` (clusters to capsu
 
 from __future__ import annotations
 
-import inspect
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from torchcaps.errors import check_choice, check_count, check_range
 from torchcaps.ledger import centred, ledger_of
 from torchcaps.precision import HALVES, autocasting, no_autocast
-from torchcaps.routing.checks import check_routed
+from torchcaps.routing.checks import check_routed, constructor_options
 from torchcaps.routing.competition import OverParents, compete, over_own_parents, sample_parents, scores_of, silence
 from torchcaps.types import Activations, Couplings, Mask, Routed, Step, Votes
 from torchcaps.unmade import Unmade
@@ -45,6 +44,7 @@ class Routing(nn.Module):
     loss: str = "margin"  # the loss that suits the activations: "margin", "spread", or "nll" for shares that sum to one
     averages: bool = False  # are parents means of votes, or sums?
     translates: bool = False  # do clusters move along when all votes do? Then the loop sees votes centred on their mean
+    sees_weights: bool = False  # does `update` ask for the children's own weights, beside what couplings leave of them?
     # These two each class says for itself, as a class made from it may differ:
     forgets: bool = False  # do updates ignore the iteration and the clusters before?
     sees_no_votes: bool = False  # are `combine` and `agree` all that it does with votes? Then they need not be made
@@ -83,6 +83,7 @@ class Routing(nn.Module):
         """M-step: the clusters that best explain the votes under these weights (couplings times child weights).
 
         Where `translates` is true, there is one more argument: `origin` [*b j d], the place of zero among the votes.
+        Where `sees_weights` is: `own` [*b i], the children's own weights.
         """
         raise NotImplementedError
 
@@ -99,6 +100,10 @@ class Routing(nn.Module):
     ) -> Tensor | None:
         """What the loop descends, [*b]; None where theory has nothing to say."""
         return None
+
+    def settled(self, clusters: Any) -> bool:
+        """Will no further iteration change any of these clusters? Then the loop ends early."""
+        return False
 
     # What all share.
 
@@ -153,16 +158,7 @@ class Routing(nn.Module):
     @classmethod
     def options(cls) -> dict[str, Any]:
         """The options that the constructor takes, with their defaults."""
-        options: dict[str, Any] = {}
-        for kind in cls.__mro__:
-            if "__init__" in vars(kind):
-                parameters = inspect.signature(vars(kind)["__init__"]).parameters.values()
-                for parameter in parameters:
-                    if parameter.name != "self" and parameter.kind is not parameter.VAR_KEYWORD:
-                        options.setdefault(parameter.name, parameter.default)
-                if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-                    break
-        return options
+        return constructor_options(cls)
 
     def _run(
         self,
@@ -218,6 +214,8 @@ class Routing(nn.Module):
         if self.translates:
             votes, pivot = centred(votes, mask)
             place["origin"] = -pivot
+        if self.sees_weights:
+            place["own"] = weights
 
         def update(couplings: Tensor, clusters: Any, step: int) -> Any:
             weighed = couplings
@@ -247,6 +245,9 @@ class Routing(nn.Module):
                 clusters = update(couplings, clusters, step)
                 if steps is not None:
                     steps.append(self._step(votes, couplings, weights, clusters, step, over_parents, pivot))
+                elif self.settled(clusters):
+                    couplings = silence(couplings, mask, kept, 0)
+                    break
                 scores = self.assign(votes, clusters, scores, step)
                 masked = None if unseen and step < last - 1 else mask
                 couplings = self.compete(scores, masked, kept, rivals)

@@ -1,6 +1,9 @@
-"""What a routing refuses to take."""
+"""What a routing takes, and what it refuses to take."""
 
 from __future__ import annotations
+
+import inspect
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,3 +44,17 @@ def check_routed(
             raise complaint(owner, f"{word} = {shape_text(shape)}", shape_text(tensor.shape), remedy)
     if mask is not None and mask.dtype != torch.bool:
         raise complaint(owner, "a boolean mask", mask.dtype, "Pass mask.bool(), True where a child is real.")
+
+
+def constructor_options(kind: type) -> dict[str, Any]:
+    """The options that a class takes with their defaults; those of the classes it is made from, where it hands on."""
+    options: dict[str, Any] = {}
+    for base in kind.__mro__:
+        if "__init__" in vars(base):
+            parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
+            for parameter in parameters:
+                if parameter.name != "self" and parameter.kind is not parameter.VAR_KEYWORD:
+                    options.setdefault(parameter.name, parameter.default)
+            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+                break
+    return options

@@ -22,6 +22,19 @@ class Centres(NamedTuple):
     masses: Tensor  # [*b j]
 
 
+def weighted_means(
+    votes: Votes, weights: Couplings, previous: Tensor | None, origin: Tensor | None, mass_floor: float
+) -> Centres:
+    """The means of the votes under these weights; one with less mass than the floor stays where it was."""
+    sums, masses = combine(weights, votes), weights.sum(-2)
+    floored = masses.clamp(min=mass_floor).unsqueeze(-1)
+    means = sums / floored
+    if origin is not None:  # what mass is missing counts as mass there
+        means = means + origin * (1 - masses.unsqueeze(-1) / floored)
+    empty = (masses < mass_floor).unsqueeze(-1)
+    return Centres(means if previous is None else torch.where(empty, previous, means), masses)
+
+
 class KMeans(Routing):
     """Soft k-means.
 
@@ -52,15 +65,9 @@ class KMeans(Routing):
     def update(
         self, votes: Votes, weights: Couplings, previous: Centres | None, step: int, origin: Tensor | None = None
     ) -> Centres:
-        sums, masses = combine(weights, votes), weights.sum(-2)
         if self.distance == "inner":
-            return Centres(sums, masses)
-        empty = (masses < self.mass_floor).unsqueeze(-1)
-        floored = masses.unsqueeze(-1).clamp(min=self.mass_floor)
-        means = sums / floored
-        if origin is not None:  # what mass is missing counts as mass there
-            means = means + origin * (1 - masses.unsqueeze(-1) / floored)
-        return Centres(means if previous is None else torch.where(empty, previous.means, means), masses)
+            return Centres(combine(weights, votes), weights.sum(-2))
+        return weighted_means(votes, weights, None if previous is None else previous.means, origin, self.mass_floor)
 
     def _distances(self, votes: Votes, clusters: Centres) -> Tensor:
         if self.distance == "inner":

@@ -36,7 +36,7 @@ def class_loss(
         if model.loss == "cross-entropy":
             return binary_cross_entropy_with_logits(capsules.poses.squeeze(-1), truth.to(capsules.poses.dtype))
         if model.loss == "nll":
-            remedy = "Choose dynamic, entropy, attention or em."
+            remedy = "Choose dynamic, entropy, attention, inverted, em, heinsen or variational."
             raise complaint("train", "a routing whose parents do not share one", "one that does", remedy)
         return margin_loss(activations, truth, down_weight=down_weight)
     if kind == "margin":

@@ -1,0 +1,82 @@
+"""Heinsen routing clusters votes by Gaussians; a parent is active where using its children beats ignoring them.
+
+Heinsen 2019, "An Algorithm for Routing Capsules in All Domains", algorithm 1: EM routing with one more step between E
+and M. What parent j uses of child i is D_use = a_i R_ij, what it ignores D_ign = a_i - D_use, and its score is
+Sum_i beta_use D_use - Sum_i beta_ign D_ign. Its logistic stands where a mixture has pi_j.
+
+Differs from the paper in what flows between layers: activations, the logistics of its scores. So a child's activation
+is taken as f(a_inp) as it is. The votes and their bias are the layer's (`vote_bias`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+
+from torchcaps.errors import complaint
+from torchcaps.routing.gaussian import Gaussian, Mixture
+from torchcaps.types import Activations, Couplings, Votes
+
+
+class Heinsen(Gaussian):
+    """Gaussians whose weight is the net benefit of using children.
+
+    beta_use and beta_ignore are starting values; they are learned for every pair where in_capsules is given, else for
+    every parent. Left out, they balance for a parent with an even share of its children, so that parents start half
+    active and learning reaches the votes at once (the paper starts both at zero). covariance and the floors are those
+    of `gaussian`; "fixed" with variance=0.5 is the soft k-means of the released code.
+    """
+
+    loss = "spread"
+    sees_weights = True
+
+    def __init__(
+        self,
+        iterations: int = 3,
+        *,
+        out_capsules: int | None = None,
+        in_capsules: int | None = None,
+        beta_use: float | None = None,
+        beta_ignore: float | None = None,
+        variance_floor: float = 1e-5,
+        mass_floor: float = 1e-5,
+        **mixture: Any,
+    ) -> None:
+        super().__init__(iterations, variance_floor=variance_floor, mass_floor=mass_floor, **mixture)
+        if out_capsules is None:
+            remedy = 'Pass it, or name the routing in a layer, which knows it: DenseCapsules(..., routing="heinsen").'
+            raise complaint(self.name, "out_capsules for its learned betas", "out_capsules=None", remedy)
+        self.in_capsules, self.out_capsules = in_capsules, out_capsules
+        shape = (in_capsules or 1, out_capsules)
+        beta_use = 2 / math.sqrt(in_capsules or 1024) if beta_use is None else beta_use
+        beta_ignore = beta_use / max(1, out_capsules - 1) if beta_ignore is None else beta_ignore
+        self.beta_use = nn.Parameter(torch.full(shape, float(beta_use)))
+        self.beta_ignore = nn.Parameter(torch.full(shape, float(beta_ignore)))
+
+    def update(
+        self,
+        votes: Votes,
+        weights: Couplings,
+        previous: Mixture | None,
+        step: int,
+        origin: Tensor | None = None,
+        own: Activations | None = None,
+    ) -> Mixture:
+        """The M-step of a mixture, with the logistic of the net benefit as its prior.
+
+        own left out: the weights of each child summed over its parents, which is the same where nothing leaks.
+        """
+        used = weights  # D-step
+        ignored = (weights.sum(-1) if own is None else own).unsqueeze(-1) - used
+        benefit = (self.beta_use * used - self.beta_ignore * ignored).sum(-2)
+        return super().update(votes, weights, previous, step, origin)._replace(log_prior=logsigmoid(benefit))
+
+    def objective(
+        self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Mixture, step: int
+    ) -> Tensor | None:
+        """Activations in place of pi_j descend nothing known."""
+        return None

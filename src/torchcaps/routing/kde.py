@@ -1,0 +1,117 @@
+"""KDE routing clusters votes by climbing their density: parents are modes, found by mean shift.
+
+Zhang, Zhao, Wu, Zhou 2018, "Fast Dynamic Routing Based on Weighted Kernel Density Estimation": maximise the weighted
+density Sum_ij c_ij k(|u_j|i - v_j|^2 / h^2) over modes v_j and couplings. This is the paper's mean shift (FRMS): v_j
+moves to the mean of its votes, each weighed by c_ij and by -k' where v_j was, and scores grow by a multiple of k. (Its
+other way, by EM, is `kmeans` where kernels are Gaussian.) Adaptive stopping: Zhao et al. 2019, "Towards Scalable and
+Reliable Capsule Networks for Challenging NLP Applications", who watch the logarithm of the density of a batch.
+
+Differs from these: each example stops for itself, so that batch mates never matter, and after `iterations` updates at
+the latest; the change is relative and no logarithm, which the released code takes of numbers below zero. Activations
+are densities.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchcaps.errors import check_choice, check_positive, check_range
+from torchcaps.functional import distances, safe_divide
+from torchcaps.routing.base import Routing
+from torchcaps.routing.kmeans import weighted_means
+from torchcaps.types import Activations, Couplings, Routed, Votes
+
+
+class Modes(NamedTuple):
+    means: Tensor  # [*b j d]
+    kernels: Tensor  # k of each vote at its parent's mode, [*b i j]
+    pulls: Tensor | None  # -k' where the modes were before, by which votes were weighed, [*b i j]
+    density: Tensor  # of the example, [*b]
+    settled: Tensor  # [*b]
+
+
+class KDE(Routing):
+    """Modes of the votes' weighted density; an example whose density hardly grows any more is left as it is.
+
+    iterations: at most. tolerance: an example settles when its density grew by no more than this share of itself; 0
+    means that it must not grow at all. kernel: "gaussian", exp(-x/2), or "epanechnikov", 1 - x up to x = 1 and zero
+    beyond, of x = distance^2 / bandwidth^2. bandwidth left out is about what votes that do not agree are apart from
+    their mean, vote_std times the root of out_dim / 2, which layers fill in; else one. sharpness: what scores grow by
+    where k is one. A mode with less mass than mass_floor stays where it was.
+    """
+
+    loss = "nll"
+    averages = True
+    translates = True
+    uses_activations = True
+
+    def __init__(
+        self,
+        iterations: int = 5,
+        *,
+        kernel: str = "gaussian",
+        bandwidth: float | None = None,
+        sharpness: float = 2.0,
+        tolerance: float = 0.05,
+        mass_floor: float = 1e-7,
+        vote_std: float | None = None,
+        out_dim: int | None = None,
+        **competition: Any,
+    ) -> None:
+        super().__init__(iterations, **competition)
+        check_choice(self.name, "kernel", kernel, ["gaussian", "epanechnikov"])
+        if bandwidth is None:
+            bandwidth = 1.0 if vote_std is None or out_dim is None else vote_std * math.sqrt(out_dim / 2)
+        for word, value in (("bandwidth", bandwidth), ("sharpness", sharpness), ("mass_floor", mass_floor)):
+            check_positive(self.name, word, value)
+        check_range(self.name, "tolerance", tolerance, 0)
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.sharpness = sharpness
+        self.tolerance = tolerance
+        self.mass_floor = mass_floor
+
+    def update(
+        self, votes: Votes, weights: Couplings, previous: Modes | None, step: int, origin: Tensor | None = None
+    ) -> Modes:
+        if previous is None:
+            pulls, before = None, None
+        else:
+            pulls, before = self._pulls(previous), previous.means
+        weighed = weights if pulls is None else weights * pulls
+        means = weighted_means(votes, weighed, before, origin, self.mass_floor).means
+        kernels = self._kernels(distances(votes, means) / self.bandwidth**2)
+        density = (weights * kernels).sum((-1, -2))
+        settled = torch.zeros_like(density, dtype=torch.bool)
+        if previous is not None:
+            settled = previous.settled | (density - previous.density <= self.tolerance * density)
+        return Modes(means, kernels, pulls, density, settled)
+
+    def _kernels(self, squares: Tensor) -> Tensor:
+        return (-squares / 2).exp() if self.kernel == "gaussian" else (1 - squares).clamp(min=0)
+
+    def _pulls(self, modes: Modes) -> Tensor:
+        """-k' at the modes; of a settled example as before, so that its modes stay the same function of its votes."""
+        pulls = modes.kernels if self.kernel == "gaussian" else (modes.kernels > 0).to(modes.kernels.dtype)
+        return pulls if modes.pulls is None else torch.where(modes.settled[..., None, None], modes.pulls, pulls)
+
+    def assign(self, votes: Votes, clusters: Modes, scores: Tensor, step: int) -> Tensor:
+        return torch.where(clusters.settled[..., None, None], scores, scores + self.sharpness * clusters.kernels)
+
+    def settled(self, clusters: Modes) -> bool:
+        return not torch.compiler.is_compiling() and bool(clusters.settled.all())
+
+    def read(self, clusters: Modes, couplings: Couplings, weights: Activations) -> Routed:
+        """Modes, and their densities as shares of the children's weight."""
+        densities = (couplings * weights.unsqueeze(-1) * clusters.kernels).sum(-2)
+        return Routed(clusters.means, safe_divide(densities, weights.sum(-1, keepdim=True)), couplings)
+
+    def objective(
+        self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Modes, step: int
+    ) -> Tensor | None:
+        """Minus the weighted density; hard couplings go by the sum of all steps, which need not climb it."""
+        return None if self.hard else -clusters.density
