@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchcaps.config import command_of
+from torchcaps.config import PLAIN, command_of
 from torchcaps.fields import write_whole
 from torchcaps.runs import Run
 
@@ -26,7 +26,12 @@ def _facts(run: Run) -> str:
     facts: dict[str, Any] = {
         "library_name": "torchcaps",
         "pipeline_tag": task,
-        "tags": ["torchcaps", "capsule-network", "pytorch", *filter(None, (run.config.model, run.config.routing))],
+        "tags": [
+            "torchcaps",
+            *(() if run.config.model in PLAIN else ("capsule-network",)),
+            "pytorch",
+            *filter(None, (run.config.model, run.config.routing)),
+        ],
         "metrics": ["accuracy"],
     }
     measured = _test_result(run)
@@ -47,13 +52,18 @@ def _facts(run: Run) -> str:
     return "".join(f"{name}: {json.dumps(value)}\n" for name, value in facts.items())
 
 
+def _kind(run: Run) -> list[str]:
+    return [] if run.config.model in PLAIN else ["capsule-network"]
+
+
 def _words(run: Run) -> str:
     facts, model = run.facts, run.load_model()
-    what = "texts" if facts.image_shape is None else f"images of {' x '.join(map(str, facts.image_shape))}"
+    kind = "texts" if facts.image_shape is None else f"images of {' x '.join(map(str, facts.image_shape))}"
+    what = "capsule" if _kind(run) else "plain"
     lines = [
         f"# {run.folder.name}",
         "",
-        f"A capsule network (`{run.config.model}`) for {what} in {len(facts.classes)} classes, trained with torchcaps.",
+        f"A {what} network (`{run.config.model}`) for {kind} in {len(facts.classes)} classes, trained with torchcaps.",
         "",
         "| | |",
         "|---|---|",
@@ -91,7 +101,8 @@ def _measured(run: Run) -> list[str]:
             table = list(csv.DictReader(file))
         if table:
             rows.append(f"| epochs | {len(table)} |")
-            rows.append(f"| last validation accuracy | {float(table[-1]['validation_accuracy']):.2%} |")
+            seen = float(table[-1]["validation_accuracy"])
+            rows += [] if seen != seen else [f"| validation accuracy after the last epoch | {seen:.2%} |"]
     return rows
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import ParamSpec, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,6 +23,8 @@ def top_classes(activations: Float[Tensor, "b y"], count: int = 1) -> Int[Tensor
     return activations.topk(count, dim=-1).indices
 
 
+P = ParamSpec("P")
+Result = TypeVar("Result")
 THRESHOLD = 0.5  # a class is said to be there if its activation is above, where any number of them may be
 
 
@@ -177,6 +180,17 @@ def judging(model: Model) -> Iterator[torch.device]:
     finally:
         for module, training in modes.items():
             module.training = training
+
+
+def judged(function: Callable[P, Result]) -> Callable[P, Result]:
+    """A function whose first argument is a model, which it sees in evaluation mode and leaves as it was."""
+
+    @wraps(function)
+    def wrapped(*arguments: P.args, **options: P.kwargs) -> Result:
+        with judging(arguments[0]):  # type: ignore[arg-type]
+            return function(*arguments, **options)
+
+    return wrapped
 
 
 @torch.no_grad()

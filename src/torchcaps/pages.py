@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 
 def page(title: str, body: str) -> str:
     """A whole page with this body of HTML."""
-    return PAGE.replace("TITLE", html.escape(title)).replace("BODY", body)
+    start, middle, end = re.split("TITLE|BODY", PAGE)
+    return start + html.escape(title) + middle + body + end
 
 
 def heading(text: str, level: int = 2) -> str:

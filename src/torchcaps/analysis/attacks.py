@@ -48,7 +48,8 @@ def bim(
     step_size: float | None = None,
 ) -> Float[Tensor, "b c h w"]:
     """Steps along the sign of the gradient, never further than epsilon; step_size: epsilon / steps, if left out."""
-    return _climb(model, images, images, labels, epsilon, targets, steps, step_size or epsilon / max(1, steps))
+    size = epsilon / max(1, steps) if step_size is None else step_size
+    return _climb(model, images, images, labels, epsilon, targets, steps, size)
 
 
 def pgd(
@@ -66,7 +67,7 @@ def pgd(
     device = images.device if generator is None else generator.device
     noise = torch.rand(images.shape, generator=generator, device=device, dtype=images.dtype).to(images.device)
     start = (images + epsilon * (2 * noise - 1)).clamp(0, 1)
-    step_size = step_size or 2.5 * epsilon / max(1, steps)
+    step_size = 2.5 * epsilon / max(1, steps) if step_size is None else step_size
     return _climb(model, images, start, labels, epsilon, targets, steps, step_size)
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 class Variant:
     """One value for each option that was varied, and for each seed the score of its run.
 
-    parameters, seconds and memory (in bytes) are means over the seeds; memory is None where it was not seen.
+    parameters, seconds and memory (in bytes) are means over the seeds; memory is None where it was not seen. count: of
+    test examples.
     """
 
     values: tuple[str, ...]
@@ -19,6 +20,7 @@ class Variant:
     parameters: float
     seconds: float
     memory: float | None = None
+    count: int = 0
     novel: tuple[float, ...] = ()
 
     @property
@@ -44,10 +46,11 @@ class Difference:
         return self.low > 0 or self.high < 0
 
 
-def paired_difference(scores: tuple[float, ...], others: tuple[float, ...]) -> Difference:
+def paired_difference(scores: tuple[float, ...], others: tuple[float, ...], count: int = 0) -> Difference:
     """The mean difference of pairs, seed by seed, with Student's 95 % interval; boundless for a single pair.
 
-    Runs of one seed share data, order and augmentation, so their difference varies less than they do.
+    Runs of one seed share data, order and augmentation, so their difference varies less than they do. count: of test
+    examples; scores that differ by whole examples may tie by luck, so the spread is taken for at least one of them.
     """
     pairs = [100 * (one - other) for one, other in zip(scores, others, strict=True)]
     mean = statistics.mean(pairs)
@@ -55,7 +58,8 @@ def paired_difference(scores: tuple[float, ...], others: tuple[float, ...]) -> D
         return Difference(mean, -math.inf, math.inf)
     from scipy.stats import t
 
-    half = float(t.ppf(0.975, len(pairs) - 1)) * statistics.stdev(pairs) / math.sqrt(len(pairs))
+    spread = max(statistics.stdev(pairs), 100 / count if count else 0.0)
+    half = float(t.ppf(0.975, len(pairs) - 1)) * spread / math.sqrt(len(pairs))
     return Difference(mean, mean - half, mean + half)
 
 
@@ -77,7 +81,7 @@ class Comparison:
     def difference(self, variant: Variant) -> Difference | None:
         """From the variant's base; None for a base itself."""
         base = self.base_of(variant)
-        return None if base is variant else paired_difference(variant.scores, base.scores)
+        return None if base is variant else paired_difference(variant.scores, base.scores, variant.count)
 
     def verdict(self, variant: Variant) -> str:
         """The difference in words."""

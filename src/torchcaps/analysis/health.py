@@ -81,13 +81,11 @@ class Health:
 
 
 def sample(data: Examples, count: int) -> Examples:
-    """At most so many examples: classes in their proportions, or pairs spread evenly over all."""
-    if count >= len(data):
-        return data
+    """At most so many examples: classes in their proportions and mixed, or pairs spread evenly over all."""
     if isinstance(data, PairSet):
-        return data.shortened(count)
+        return data if count >= len(data) else data.shortened(count)
     assert isinstance(data, Labelled)
-    chosen: Examples = split(data, [count])[0]
+    chosen: Examples = split(data, [min(count, len(data))])[0]
     return chosen
 
 

@@ -151,12 +151,14 @@ class JumbleResult:
 
 
 def jumbled_sets(data: Shown, seed: int = 0) -> dict[str, Shown]:
-    """The images whole, jumbled in every way, and side by side with one of another class."""
+    """The images whole, jumbled in every way, and of three classes or more side by side with one of another class."""
     if data.labels.ndim > 1:
         raise complaint("jumble", "images that show one thing", "pairs", "Choose a run on single things.")
+    sets = {"whole": data} | {kind: replace(data, images=jumble(data.images, kind, seed)) for kind in JUMBLES}
+    if len(data.classes) < 3:  # to name two of two classes is no art
+        return sets
     partners = other_partners(data.labels, seed)
     pairs = side_by_side(data.images, data.images[partners])
-    sets = {"whole": data} | {kind: replace(data, images=jumble(data.images, kind, seed)) for kind in JUMBLES}
     sets["side by side"] = Shown(pairs, torch.stack([data.labels, data.labels[partners]], -1), data.classes)
     return sets
 

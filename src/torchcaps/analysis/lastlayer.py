@@ -47,6 +47,7 @@ def last_layer(model: nn.Module, image: Float[Tensor, "c h w"], owner: str = "la
         remedy = "Train one on images, with --model efficient, capsnet or matrix-small."
         raise complaint(owner, "a network of capsules for images", type(model).__name__, remedy)
     with judging(model):
+        image = image.to(next(model.parameters()).device)
         capsules = model.children_of(image.unsqueeze(0))
         *before, layer = model.routed_layers
         for each in before:

@@ -14,7 +14,7 @@ from torchcaps.analysis.reconstruct import Cases, check_decoder, draw_cases, dra
 from torchcaps.bars import bar
 from torchcaps.data import Examples
 from torchcaps.errors import complaint
-from torchcaps.evaluate import shown_classes
+from torchcaps.evaluate import judged, shown_classes
 from torchcaps.models import ImageModel
 
 
@@ -53,6 +53,7 @@ def take_apart(model: ImageModel, data: Examples, right: int = 4, wrong: int = 2
     return draw_cases(model, data, rows, sources)
 
 
+@judged
 @torch.no_grad()
 def presence(model: ImageModel, data: Examples, count: int = 500) -> Presence:
     """Draw the first images from every class, and compare those that are there with those that are not."""

@@ -18,7 +18,7 @@ from torchcaps.bars import bar
 from torchcaps.data import Examples
 from torchcaps.data.augment import linear_maps, warp
 from torchcaps.errors import check_count, check_positive, complaint
-from torchcaps.evaluate import batches
+from torchcaps.evaluate import batches, judged
 from torchcaps.models import ImageModel
 from torchcaps.types import Capsules
 
@@ -69,6 +69,7 @@ class Meanings:
         return self.correlations.isfinite().any(1)
 
 
+@judged
 @torch.no_grad()
 def perturb(
     model: ImageModel, image: Float[Tensor, "c h w"], label: int | None = None, span: float = 0.25, steps: int = 11
@@ -77,6 +78,7 @@ def perturb(
     check_decoder("perturb", model)
     check_count("perturb", "steps", steps, 2)
     check_positive("perturb", "span", span)
+    image = image.to(next(model.parameters()).device)
     capsules = model(image[None])
     label = int(capsules.activations[0].argmax()) if label is None else label
     offsets = torch.linspace(-span, span, steps, device=image.device)
@@ -120,6 +122,7 @@ def within(values: Float[Tensor, "n v d"], factors: Float[Tensor, "n v f"]) -> F
     return products.masked_fill(still[:, None], torch.nan).to(values.dtype)
 
 
+@judged
 @torch.no_grad()
 def dimension_meanings(
     model: ImageModel, data: Examples, per_class: int = 20, variations: int = 32, seed: int = 0
@@ -132,7 +135,7 @@ def dimension_meanings(
         raise complaint("dimension_meanings", "images of one thing each", "pairs", "Use a run on single things.")
     device = next(model.parameters()).device
     generator = Generator().manual_seed(seed)
-    chosen = first_of_each(data, per_class)
+    chosen = some_of_each(data, per_class, seed)
     correlations: list[Tensor] = []
     for label in bar(range(len(data.classes)), "varying images"):
         poses, factors = [], []
@@ -151,15 +154,8 @@ def dimension_meanings(
     )
 
 
-def first_of_each(data: Examples, count: int) -> list[list[int]]:
-    """The indices of the first examples of every class."""
-    found: list[list[int]] = [[] for _ in data.classes]
-    start = 0
-    for batch in batches(data, 512):
-        for index, label in enumerate(batch.labels.tolist(), start):
-            if len(found[label]) < count:
-                found[label].append(index)
-        start += len(batch.labels)
-        if all(len(several) == count for several in found):
-            break
-    return found
+def some_of_each(data: Examples, count: int, seed: int = 0) -> list[list[int]]:
+    """The indices of so many examples of every class, drawn by the seed: data may stand in an order of their own."""
+    labels = torch.cat([batch.labels for batch in batches(data, 512)])
+    order = torch.randperm(len(labels), generator=Generator().manual_seed(seed))
+    return [order[labels[order] == label][:count].tolist() for label in range(len(data.classes))]

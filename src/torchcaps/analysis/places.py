@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 from torch.nn.functional import avg_pool2d
 
-from torchcaps.evaluate import judging
+from torchcaps.evaluate import judged, judging
 from torchcaps.models import CapsuleModel
 from torchcaps.models.matrix import Standardise
 
@@ -48,10 +48,12 @@ def receptive_fields(model: CapsuleModel) -> Int[Tensor, "h w 4"]:
     return boxes
 
 
+@judged
 def part_maps(model: CapsuleModel, image: Float[Tensor, "c h w"], parts: list[int]) -> Float[Tensor, "n h w"]:
     """How much each pixel moves the activation of a primary capsule: |da / dx|, the largest over channels, smoothed
     over 3 x 3 pixels. parts: which primary capsules, counted over the whole grid.
     """
+    image = image.to(next(model.parameters()).device)
     images = image[None].detach().clone().requires_grad_()
     with torch.enable_grad():
         activations = model.children_of(images).activations.flatten()

@@ -15,7 +15,7 @@ from torch import Tensor
 from torchcaps.bars import bar
 from torchcaps.data import Examples
 from torchcaps.errors import complaint
-from torchcaps.evaluate import batches, hits, top_classes
+from torchcaps.evaluate import batches, hits, judged, top_classes
 from torchcaps.models import ImageModel
 from torchcaps.types import Capsules
 
@@ -64,10 +64,12 @@ def draw_from(model: ImageModel, capsules: Capsules, labels: Int[Tensor, "b n"])
     return torch.stack(columns, 1)
 
 
+@judged
 @torch.no_grad()
 def draw_classes(model: ImageModel, image: Float[Tensor, "c h w"], labels: Sequence[int] | None = None) -> Drawing:
     """What the capsules of these classes draw of an image; left out, of the four most active."""
     check_decoder("draw_classes", model)
+    image = image.to(next(model.parameters()).device)
     capsules = model(image[None])
     if labels is None:
         labels = top_classes(capsules.activations, min(4, model.classes))[0].tolist()
@@ -78,6 +80,7 @@ def draw_classes(model: ImageModel, image: Float[Tensor, "c h w"], labels: Seque
     return Drawing(image.cpu(), tuple(labels), tuple(activations.tolist()), drawn.cpu(), tuple(misfits.tolist()))
 
 
+@judged
 @torch.no_grad()
 def first_answers(model: ImageModel, data: Examples, right: int, wrong: int) -> tuple[list[int], list[int]]:
     """The first examples answered rightly, taking the classes in turn, and the first mistakes.
@@ -100,6 +103,7 @@ def first_answers(model: ImageModel, data: Examples, right: int, wrong: int) -> 
     return turns[:right], bad[:wrong]
 
 
+@judged
 @torch.no_grad()
 def draw_cases(model: ImageModel, data: Examples, rows: list[int], sources: Int[Tensor, "n m"] | None = None) -> Cases:
     """What is drawn of examples from the capsules of these classes; left out, of those that are there."""

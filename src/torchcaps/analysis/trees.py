@@ -16,6 +16,7 @@ from torch import Tensor
 
 from torchcaps.analysis.places import part_maps, receptive_fields
 from torchcaps.errors import check_count, complaint
+from torchcaps.evaluate import judged
 from torchcaps.layers import ConvCapsules, RoutedLayer
 from torchcaps.layers.conv import Windows
 from torchcaps.models import CapsuleModel, ImageModel
@@ -127,12 +128,14 @@ class Moves:
     activations: Float[Tensor, "t y"]
 
 
+@judged
 @torch.no_grad()
 def trace_image(model: ImageModel, image: Float[Tensor, "c h w"]) -> Traced:
     """Route one image, and keep what every layer did in every iteration."""
     if not isinstance(model, CapsuleModel):
         raise complaint("trace_image", "a model with routing", type(model).__name__, "Use a capsule network.")
     boxes = receptive_fields(model).flatten(0, 1)
+    image = image.to(next(model.parameters()).device)
     capsules = model.children_of(image[None])
     levels: list[Level] = []
     for layer in model.routed_layers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 from typing import TYPE_CHECKING
@@ -71,7 +72,8 @@ def viewpoint_command(words: list[str]) -> None:
     from torchcaps.train.viewpoints import compare_viewpoints
 
     config = dataclasses.replace(_training(options), viewpoint=options.viewpoint or "azimuth")
-    found, folder = compare_viewpoints(config, options.beside)
+    with contextlib.redirect_stdout(sys.stderr):  # how it goes is no part of the answer
+        found, folder = compare_viewpoints(config, options.beside)
     if options.json:
         print((folder / "results.json").read_text())
         return

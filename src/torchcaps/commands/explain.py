@@ -46,11 +46,11 @@ def explain_images(run: Run, options: Explain) -> None:
         for path in save_figures(figures, folder):
             print(f"picture: {path}", file=sys.stderr)
 
-    for name, image in _images(run, options):
+    for name, image, truth in _images(run, options):
         facts, figures = _explained(model, run, image, options)
-        summary["pictures"].append({"name": name, **facts})
+        summary["pictures"].append({"name": name, "truth": truth, **facts})
         if not options.json:
-            _show(name, facts)
+            _show(name if truth is None else f"{name}, truth {truth}", facts)
         keep({f"{name}-{word}.png": figure for word, figure in figures.items()})
     for wanted, look in ((options.grid, _grid), (options.factors, _factors)):
         if wanted:
@@ -66,8 +66,8 @@ def explain_images(run: Run, options: Explain) -> None:
         _say_what_is_missing(model)
 
 
-def _images(run: Run, options: Explain) -> Iterator[tuple[str, Tensor]]:
-    """Names and images: of the files, or the example of the test part."""
+def _images(run: Run, options: Explain) -> Iterator[tuple[str, Tensor, str | None]]:
+    """Names, images and true classes where they are known: of the files, or the example of the test part."""
     import torch
 
     from torchcaps.errors import complaint
@@ -79,7 +79,9 @@ def _images(run: Run, options: Explain) -> Iterator[tuple[str, Tensor]]:
         if not 0 <= options.example < len(test):
             expected = f"a number from 0 to {len(test) - 1}"
             raise complaint("--example", expected, options.example, "Choose one of the test part.")
-        yield f"test-{options.example}", test.batch(torch.tensor([options.example])).inputs[0]
+        batch = test.batch(torch.tensor([options.example]))
+        truth = " and ".join(run.facts.classes[label] for label in batch.labels.flatten().tolist())
+        yield f"test-{options.example}", batch.inputs[0], truth
         return
     taken: dict[str, int] = {}
     if options.inputs:
@@ -87,7 +89,7 @@ def _images(run: Run, options: Explain) -> Iterator[tuple[str, Tensor]]:
             for file, image in zip(names, images, strict=True):
                 stem = Path(file).stem
                 taken[stem] = taken.get(stem, 0) + 1
-                yield stem if taken[stem] == 1 else f"{stem}-{taken[stem]}", image
+                yield stem if taken[stem] == 1 else f"{stem}-{taken[stem]}", image, None
 
 
 def _explained(

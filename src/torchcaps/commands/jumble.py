@@ -67,8 +67,10 @@ def _verdict(found: dict[str, JumbleResult]) -> str:
 
     share = sureness(found)
     word = "stays as sure" if share >= 0.9 else "becomes less sure" if share > 0.5 else "becomes unsure"
-    both = found["side by side"].accuracy
     shuffled = f"{word} when parts are shuffled ({share:.0%} of its confidence)"
+    if "side by side" not in found:
+        return f"{shuffled}."
+    both = found["side by side"].accuracy
     return f"{shuffled}, and names both of two things side by side in {both:.0%} of images."
 
 

@@ -45,7 +45,10 @@ def open_networks(
         raise complaint(f"torchcaps {command}", "examples in the test part", "none", "Choose another run.")
     models = [run.load_model().to(chosen) for run in runs]
     last = None if source is None else models.pop()
-    names = [path.resolve().name for path in [folder, *beside]]
+    places = [path.resolve() for path in [folder, *beside]]
+    if len(set(places)) < len(places):
+        raise complaint(f"torchcaps {command}", "other runs beside the run", "the same one", "Name each run once.")
+    names = [path.name for path in places]
     unique = [name if names.count(name) == 1 else str(path) for name, path in zip(names, folders, strict=False)]
     return Networks(runs[0], dict(zip(unique, models, strict=True)), test, last)
 

@@ -22,13 +22,14 @@ def summary(subject: Subject) -> str:
     low, high = result.error_interval
     numbers = sum(parameter.numel() for parameter in subject.model.parameters())
     rows = _metrics(run)
-    tiles = {
-        f"{result.accuracy:.2%}": f"of {result.count:,} test examples right",
-        f"{1 - result.accuracy:.2%}": f"error, 95 % interval {low:.2%} to {high:.2%}",
-        f"{numbers:,}": "parameters",
-        f"{len(rows)} epochs": f"{sum(float(row['seconds']) for row in rows) / 60:,.1f} minutes of training",
-    }
-    boxes = "".join(f"<div><b>{html.escape(big)}</b><span>{small}</span></div>" for big, small in tiles.items())
+    minutes = sum(float(row["seconds"]) for row in rows) / 60
+    tiles = [
+        (f"{result.accuracy:.2%}", f"of {result.count:,} test examples right"),
+        (f"{1 - result.accuracy:.2%}", f"error, 95 % interval {low:.2%} to {high:.2%}"),
+        (f"{numbers:,}", "parameters"),
+        (f"{len(rows)} epochs", f"{minutes:,.1f} minutes of training"),
+    ]
+    boxes = "".join(f"<div><b>{html.escape(big)}</b><span>{small}</span></div>" for big, small in tiles)
     routing = f", routing {run.config.routing}" if run.config.routing else ""
     what = pages.paragraph(f"The network {run.config.model}{routing}, trained on {_data(run)}.", "soft")
     return f"{pages.heading(run.folder.name, 1)}{what}<div class='tiles'>{boxes}</div>"

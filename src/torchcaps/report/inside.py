@@ -97,7 +97,7 @@ def attacks(subject: Subject) -> str:
     folder = subject.run.folder / "attack"
     if not (folder / "curve.png").exists():
         return ""
-    words = "Images changed along the gradient of the loss, by at most epsilon in every pixel."
+    words = "Images changed so that a wrong class becomes likelier, by at most epsilon in every pixel."
     return (
         pages.heading("Attacks")
         + pages.paragraph(words)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import re
 import statistics
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -79,23 +81,33 @@ def compare(config: TrainConfig, vary: Sequence[str], seeds: int) -> tuple[Compa
     configs = _equal_budget(configs)
     folder = config.out or next_folder(dataclasses.replace(config, model="compare", routing=None))
     begin_trials(folder, config, {"vary": varied, "seeds": seeds}, "compare")
+    print(f"To go on after an interruption, call the same command with --out {folder}", file=sys.stderr)
     outcomes: dict[tuple[str, ...], list[Outcome]] = {values: [] for values in configs}
     total = len(configs) * seeds
     for number, (seed, values) in enumerate(itertools.product(range(seeds), configs), 1):
         name = "_".join(f"{word}-{value}" for word, value in zip(varied, values, strict=True))
-        place = folder / re.sub(r"[^\w.=+-]", "", name) / f"seed-{config.seed + seed}"
-        print(f"\n{number} of {total}: {place}", flush=True)
+        place = folder / re.sub(r"[^\w.=+-]", "_", name) / f"seed-{config.seed + seed}"
+        print(f"\n{number} of {total}: {place}", file=sys.stderr, flush=True)
         try:
             trial = dataclasses.replace(configs[values], seed=config.seed + seed)
             outcomes[values].append(run_trial(trial, place, apart=True))
         except InputError:
             forget_trials(folder, "compare")
             raise
-        print(f"{number} of {total}: {outcomes[values][-1].score:.2%}", flush=True)
+        print(f"{number} of {total}: {outcomes[values][-1].score:.2%}", file=sys.stderr, flush=True)
     found = Comparison(tuple(varied), tuple(_variant(values, some) for values, some in outcomes.items()))
-    summary = {"names": found.names, "variants": [dataclasses.asdict(variant) for variant in found.variants]}
+    summary = {"names": found.names, "variants": [_summary(found, variant) for variant in found.variants]}
     write_whole(folder / "results.json", json.dumps(summary, indent=2))
     return found, folder
+
+
+def _summary(found: Comparison, variant: Variant) -> dict[str, Any]:
+    """A variant as plain values, with its difference from what it is compared with, in points of a hundred."""
+    difference = found.difference(variant)
+    known = None if difference is None or math.isinf(difference.high) else [difference.low, difference.high]
+    mean = None if difference is None else difference.mean
+    verdict = found.verdict(variant)
+    return {**dataclasses.asdict(variant), "difference": mean, "difference_interval_95": known, "verdict": verdict}
 
 
 def _equal_budget(configs: dict[tuple[str, ...], TrainConfig]) -> dict[tuple[str, ...], TrainConfig]:
@@ -123,5 +135,6 @@ def _variant(values: tuple[str, ...], outcomes: list[Outcome]) -> Variant:
         statistics.mean(outcome.parameters for outcome in outcomes),
         statistics.mean(outcome.seconds for outcome in outcomes),
         statistics.mean(memory) if memory else None,
+        outcomes[0].count,
         tuple(outcome.novel for outcome in outcomes if outcome.novel is not None),
     )

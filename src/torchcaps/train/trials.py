@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import json
 import multiprocessing
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,9 +141,12 @@ def _train_apart(config: TrainConfig) -> int | None:
 
 def _work(pipe: Any, config: TrainConfig, threads: int) -> None:
     torch.set_num_threads(threads)
+    os.dup2(2, 1)  # how it goes is no part of what a command answers
     try:
         _trained(config)
     except InputError as error:
         pipe.send((None, str(error)))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
     else:
         pipe.send((highest_memory(), None))

@@ -35,7 +35,13 @@ class ViewpointTest:
         count = self.outcomes[worse].novel_count
         (_, top), (bottom, _) = (wilson_interval(round(novel[name] * count), count) for name in (worse, better))
         fewer = (novel[better] - novel[worse]) / (1 - novel[worse]) if novel[worse] < 1 else 0.0
-        words = f"Matched on familiar viewpoints, {better} makes {fewer:.0%} fewer errors on novel ones than {worse}"
+        familiar = {name: self.outcomes[name].score for name in self.matched}
+        count = self.outcomes[worse].count
+        intervals = [wilson_interval(round(familiar[name] * count), count) for name in (worse, better)]
+        equal = max(low for low, _ in intervals) <= min(high for _, high in intervals)
+        how = f"{familiar[better]:.1%} and {familiar[worse]:.1%} on familiar viewpoints"
+        start = f"Matched ({how})" if equal else f"Not matched ({how})"
+        words = f"{start}, {better} makes {fewer:.0%} fewer errors on novel ones than {worse}"
         return f"{words}{'' if bottom > top else ', which is within the noise'}."
 
 
@@ -44,6 +50,8 @@ def compare_viewpoints(config: TrainConfig, beside: str) -> tuple[ViewpointTest,
     if config.viewpoint is None:
         raise complaint("viewpoint", "azimuth or elevation", "none", "Give --viewpoint azimuth.")
     model = config.model or "efficient"
+    if not config.validation:
+        raise complaint("viewpoint", "a validation part, to match the networks", "none", "Drop --validation 0.")
     if model == beside:
         raise complaint("--beside", "another model than --model", beside, "Choose another one.")
     config = dataclasses.replace(config, model=model)
