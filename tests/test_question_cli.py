@@ -7,9 +7,12 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from tests.commands import SMALL, run, save_pictures
+from torchcaps.analysis.jumble import jumbled_sets
+from torchcaps.analysis.shown import Shown
 
 
 @pytest.fixture(scope="module")
@@ -152,8 +155,6 @@ def test_texts_are_no_strange_images(capsys, runs, texts):
 def test_help_answers_without_torch():
     code = """
 import sys
-from torchcaps.analysis.jumble import jumbled_sets
-from torchcaps.analysis.shown import Shown
 from torchcaps.cli import main
 for command in ("attack", "jumble", "strange"):
     try:
