@@ -71,7 +71,7 @@ def test_json_has_the_same_numbers_and_names_do_not_collide(trained, pictures, c
 def test_an_example_of_the_test_part_from_another_class(trained, capsys):
     assert run("explain", trained, "--example", 2, "--label", "right") == 0
     said = capsys.readouterr()
-    assert said.out.splitlines()[0] == "test-2"
+    assert said.out.splitlines()[0] == "test-2, truth right"
     parts = [line.split() for line in said.out.splitlines() if line.strip().startswith("type ")]
     assert parts
     assert all(words[2] == "right" for words in parts)

@@ -142,7 +142,7 @@ def test_agreement_shows_the_strongest_children_and_the_most_active_parents():
         (lambda: sharing(voted(), parent=-1), "--parent: expected a parent from 0 to 1, got -1. Choose one of these."),
         (
             lambda: agreement(voted(averages=True)),
-            r"agreement: expected a routing by inner product \(attention, dynamic, entropy, inverted\), got one by distance. ",
+            r"a routing by inner product \(attention, dynamic, entropy, inverted\), got one by distance",
         ),
     ],
 )
