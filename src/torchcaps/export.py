@@ -23,6 +23,7 @@ from torchcaps.config import filled
 from torchcaps.errors import check_choice, complaint
 from torchcaps.models import BiLSTM, Model, TextModel
 from torchcaps.routing import Gaussian
+from torchcaps.routing.variational import Variational
 from torchcaps.runs import Run
 
 KINDS = {"onnx": ".onnx", "torch": ".pt2"}
@@ -192,6 +193,8 @@ def _refuse(model: Model, kind: str) -> None:
     for part in model.modules():
         if kind == "onnx" and isinstance(part, Gaussian) and part.covariance == "full":
             raise _refusal(model, kind, "ONNX has no Cholesky decomposition for full covariances")
+        if kind == "onnx" and isinstance(part, Variational):
+            raise _refusal(model, kind, "ONNX has no digamma function for variational routing")
 
 
 def _refusal(model: Model, kind: str, reason: str) -> Exception:

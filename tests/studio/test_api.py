@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchcaps.analysis.clusters import ITERATIVE, trace_clusters
+from torchcaps.analysis.clusters import trace_clusters
 from torchcaps.analysis.lastlayer import last_layer
 from torchcaps.analysis.points import POINTS, make_points
 from torchcaps.analysis.reconstruct import draw_classes
@@ -22,7 +22,7 @@ from torchcaps.routing import make_routing
 from torchcaps.studio import rooms
 from torchcaps.studio.networks import Network
 from torchcaps.studio.rooms import DigitAsked, digit_room, examples_room
-from torchcaps.studio.routings import OPTIONS, describe_routings
+from torchcaps.studio.routings import OFFERED, OPTIONS, describe_routings
 from torchcaps.studio.server import create_app
 
 BLOBS = make_points("blobs", 0)
@@ -67,7 +67,7 @@ def test_hello_tells_of_networks_routings_and_points(client, networks):
     assert (told["placed"]["placed"], told["placed"]["routing"], told["placed"]["iterations"]) == (True, "em", 2)
     assert (told["colour"]["routing"], told["colour"]["shape"]) == ("dynamic", [3, 16, 12])
     assert (told["plain"]["routing"], told["plain"]["iterations"], told["plain"]["placed"]) == (None, None, False)
-    assert [routing["name"] for routing in hello["routings"]] == list(ITERATIVE)
+    assert [routing["name"] for routing in hello["routings"]] == list(OFFERED)
     assert hello["points"] == list(POINTS)
 
 
@@ -95,7 +95,7 @@ def test_points_are_those_of_the_library(client):
     assert client.get("/api/points").json()["points"] == BLOBS.points.tolist()
 
 
-@pytest.mark.parametrize("routing", ITERATIVE)
+@pytest.mark.parametrize("routing", OFFERED)
 def test_clusters_equal_the_trace_of_the_library(client, routing):
     points = BLOBS.points.tolist()
     options = {"em": {"variant": 3, "damping": 0.5}, "kmeans": {"distance": "inner", "sharpness": 2}}.get(routing, {})
@@ -112,7 +112,7 @@ def test_choices_may_come_as_words(client):
     )
 
 
-@pytest.mark.parametrize("routing", ITERATIVE)
+@pytest.mark.parametrize("routing", OFFERED)
 @pytest.mark.parametrize("end", ["low", "high"])
 def test_every_option_works_at_both_of_its_ends(client, routing, end):
     for word, told in OPTIONS[routing].items():

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import torch
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from torchcaps.analysis.clusters import ITERATIVE, trace_clusters
+from torchcaps.analysis.clusters import trace_clusters
 from torchcaps.analysis.lastlayer import last_layer
 from torchcaps.analysis.places import part_maps
 from torchcaps.analysis.points import make_points
@@ -19,7 +19,7 @@ from torchcaps.data import ImageSet, stratified_order
 from torchcaps.errors import InputError, check_choice, complaint
 from torchcaps.models import CapsuleModel
 from torchcaps.studio.networks import Network
-from torchcaps.studio.routings import read_options
+from torchcaps.studio.routings import OFFERED, read_options
 from torchcaps.types import Capsules
 
 MOST = 1024  # pixels a side
@@ -88,7 +88,7 @@ def points_room(name: str, seed: int) -> dict[str, Any]:
 
 
 def clusters_room(asked: ClustersAsked) -> dict[str, Any]:
-    check_choice("clusters", "routing", asked.routing, ITERATIVE)
+    check_choice("clusters", "routing", asked.routing, OFFERED)
     options = read_options(asked.routing, asked.options)
     points = torch.tensor(asked.points, dtype=torch.float64)
     try:

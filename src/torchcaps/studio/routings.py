@@ -59,12 +59,13 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "hard": _HARD,
     },
 }
+OFFERED = tuple(name for name in ITERATIVE if name in OPTIONS)  # those that the page has words for
 
 
 def describe_routings() -> list[dict[str, Any]]:
-    """What the page must know of every routing that iterates."""
+    """What the page must know of every routing that it offers."""
     described = []
-    for name in ITERATIVE:
+    for name in OFFERED:
         defaults = ROUTINGS[name].options()
         if name == "em":
             defaults = {**defaults, **EM_PRESETS[defaults["preset"]]}
