@@ -103,7 +103,9 @@ class KDE(Routing):
         return torch.where(clusters.settled[..., None, None], scores, scores + self.sharpness * clusters.kernels)
 
     def settled(self, clusters: Modes) -> bool:
-        return not torch.compiler.is_compiling() and bool(clusters.settled.all())
+        # Elsewhere a look at values makes a device wait; what has settled is frozen, so that nothing else changes.
+        on_cpu = clusters.settled.device.type == "cpu" and not torch.compiler.is_compiling()
+        return on_cpu and bool(clusters.settled.all())
 
     def read(self, clusters: Modes, couplings: Couplings, weights: Activations) -> Routed:
         """Modes, and their densities as shares of the children's weight."""
