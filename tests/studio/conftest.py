@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from fastapi.testclient import TestClient
 
 from torchcaps import create_model
 from torchcaps.data import ImageSet
@@ -56,3 +57,8 @@ def studio(app):
     """The address of a running studio."""
     with serving(app) as address:
         yield address
+
+
+@pytest.fixture(scope="module")
+def client(app):
+    return TestClient(app, base_url="http://127.0.0.1:8760", raise_server_exceptions=False)

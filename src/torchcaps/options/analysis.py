@@ -30,13 +30,27 @@ class Health:
 
 
 @dataclass(frozen=True)
-class Attack:
-    """Change test images a little, along gradients, so that a run answers wrongly: its accuracy as the changes grow."""
-
+class RunsBeside:
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     """The run folder."""
     beside: Annotated[tuple[Path, ...], arg(metavar="RUN...")] = ()
     """Other runs on the same images, to compare."""
+    count: int = 1000
+    """How many test images, drawn by the seed."""
+    data_dir: Folder = None
+    """Where data sets by name are kept."""
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """auto, cpu, cuda or mps."""
+    seed: int = 0
+    """Of all that is drawn: images, targets, random starts, the order of parts."""
+    json: bool = False
+    """Print JSON instead of tables."""
+
+
+@dataclass(frozen=True)
+class Attack(RunsBeside):
+    """Change test images a little, along gradients, so that a run answers wrongly: its accuracy as the changes grow."""
+
     transfer: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
     """Make the changes on this run instead, and only show them to the others (a black box)."""
     methods: Annotated[tuple[Literal["fgsm", "bim", "pgd"], ...], arg(metavar="METHOD...")] = ("fgsm", "bim")
@@ -47,36 +61,11 @@ class Attack:
     """The steps of bim and pgd."""
     targeted: bool = False
     """Towards a random wrong class of each image, instead of away from the right one."""
-    count: int = 1000
-    """How many test images, drawn by the seed."""
-    data_dir: Folder = None
-    """Where data sets by name are kept."""
-    device: Annotated[str, arg(metavar="NAME")] = "auto"
-    """auto, cpu, cuda or mps."""
-    seed: int = 0
-    """Of the draw of images, targets and random starts."""
-    json: bool = False
-    """Print JSON instead of tables."""
 
 
 @dataclass(frozen=True)
-class Jumble:
+class Jumble(RunsBeside):
     """Shuffle or mirror the parts of test images, or put two side by side: is a run still sure, and right?"""
-
-    run: Annotated[Positional[Path], arg(metavar="RUN")]
-    """The run folder."""
-    beside: Annotated[tuple[Path, ...], arg(metavar="RUN...")] = ()
-    """Other runs on the same images, to compare."""
-    count: int = 1000
-    """How many test images, drawn by the seed."""
-    data_dir: Folder = None
-    """Where data sets by name are kept."""
-    device: Annotated[str, arg(metavar="NAME")] = "auto"
-    """auto, cpu, cuda or mps."""
-    seed: int = 0
-    """Of the draw of images, and of how their parts are shuffled."""
-    json: bool = False
-    """Print JSON instead of a table."""
 
 
 @dataclass(frozen=True)
