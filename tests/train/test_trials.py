@@ -3,6 +3,8 @@
 import json
 import math
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -142,6 +144,16 @@ def test_compare_trains_every_variant_once(tmp_path, capsys):
     assert json.loads((out / "results.json").read_text()) == results
     assert run(*words[:-4], "--seeds", 2, "--out", out) == 2
     assert "expected the options that the compare began with, got another --seeds" in capsys.readouterr().err
+
+
+def test_a_killed_comparison_takes_its_runs_along(tmp_path):
+    words = ["digits", "--limit", 60, "--epochs", 100_000, "--option", "capsules=8", "--vary", "routing=uniform,em"]
+    command = [sys.executable, "-m", "torchcaps", "compare", *map(str, words), "--out", str(tmp_path / "compared")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while "epoch   1/" not in process.stderr.readline():
+            assert process.poll() is None
+        process.kill()
+        process.communicate(timeout=60)  # the run holds the same pipe: it closes when both have ended
 
 
 def test_viewpoints_train_both_models_and_match_the_better_one(tmp_path, capsys):

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,7 @@ def _train_apart(config: TrainConfig) -> int | None:
 
 def _work(pipe: Any, config: TrainConfig, threads: int) -> None:
     torch.set_num_threads(threads)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.dup2(2, 1)  # how it goes is no part of what a command answers
     try:
         _trained(config)
@@ -150,3 +152,11 @@ def _work(pipe: Any, config: TrainConfig, threads: int) -> None:
         raise SystemExit(130) from None
     else:
         pipe.send((highest_memory(), None))
+
+
+def _end_with_parent() -> None:
+    """Nobody waits for this run when its command was killed, and the same command again would write beside it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
