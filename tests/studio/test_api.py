@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.studio.asking import ask, first_image, refused
-from torchcaps.analysis.clusters import trace_clusters
+from torchcaps.analysis.clusters import ITERATIVE, trace_clusters
 from torchcaps.analysis.lastlayer import last_layer
 from torchcaps.analysis.points import POINTS, make_points
 from torchcaps.analysis.reconstruct import draw_classes
@@ -45,7 +45,7 @@ def test_hello_tells_of_networks_routings_and_points(client, networks):
 
 def test_every_offered_option_starts_at_the_default_of_its_routing(client):
     for told in describe_routings():
-        sizes = {"out_capsules": 2} if told["name"] == "em" else {}
+        sizes = {"out_capsules": 2} if told["name"] in ("em", "heinsen", "variational") else {}
         made = make_routing(told["name"], **sizes)
         assert told["kind"] == ("distance" if made.averages else "direction")
         assert told["title"].endswith(".")
@@ -75,6 +75,12 @@ def test_clusters_equal_the_trace_of_the_library(client, routing):
     trace = trace_clusters(torch.tensor(points, dtype=torch.float64), routing, 4, 6, seed=7, **options)
     assert told == json.loads(json.dumps(trace.as_dict()))
     assert len(told["steps"]) == 6
+
+
+def test_the_page_has_words_for_every_routing(client):
+    page = client.get("/").text
+    assert [name for name in OFFERED if f'<template id="about-{name}">' not in page] == []
+    assert set(ITERATIVE) - set(OFFERED) == {"inverted"}  # of two dimensions a layer norm leaves two points
 
 
 def test_choices_may_come_as_words(client):
@@ -297,7 +303,7 @@ def test_parts_of_a_tree_have_a_place_or_a_picture(client, networks):
 
 def test_votes_are_those_of_the_library(client, networks):
     image, pixels = first_image(networks[SHIPPED])
-    told = ask(client, "votes", network=SHIPPED, pixels=pixels, label=None)
+    told = ask(client, "votes", network=SHIPPED, pixels=pixels)
     found = vote_points(last_layer(networks[SHIPPED].model, image))
     assert torch.tensor(told["points"], dtype=torch.float64) == pytest.approx(found.points.numpy(), abs=1e-4)
     assert told["parents"] == 3

@@ -170,7 +170,7 @@ def tree_room(network: Network, asked: ImageAsked) -> dict[str, Any]:
     }
 
 
-def votes_room(network: Network, asked: ImageAsked) -> dict[str, Any]:
+def votes_room(network: Network, asked: DigitAsked) -> dict[str, Any]:
     found = vote_points(last_layer(network.model, network.image(asked.pixels), "votes"))
     names = [network.classes[label] for label in found.classes]
     listed = ", ".join(names[:-1]) + f" and {names[-1]}" if len(names) > 1 else names[0]

@@ -113,7 +113,7 @@ def create_app(networks: Sequence[Network], host: str = "127.0.0.1") -> FastAPI:
         return await answer(request, partial(rooms.tree_room, network_of(asked.network), asked))
 
     @app.post("/api/votes")
-    async def api_votes(request: Request, asked: rooms.ImageAsked) -> Response:
+    async def api_votes(request: Request, asked: rooms.DigitAsked) -> Response:
         return await answer(request, partial(rooms.votes_room, network_of(asked.network), asked))
 
     app.add_exception_handler(InputError, _on_input)

@@ -50,7 +50,7 @@ class Panel {
     this.options = {};
     this.trace = null;
     this.root.querySelector(".title").textContent = routing.title;
-    this.about.replaceChildren(copy(find(`about-${name}`) ? `about-${name}` : "about-other"));
+    this.about.replaceChildren(copy(`about-${name}`));
     this.plane.svg.setAttribute("aria-label", `Points and parents of ${name} routing`);
     optionForm(this.root.querySelector(".options"), routing.options, (values) => {
       this.options = values;
@@ -173,7 +173,7 @@ function load(name) {
     route(true);
   };
   if (name !== "votes") sets.replace(`api/points?name=${encodeURIComponent(name)}&seed=0`, undefined, use);
-  else if (studio.image) sets.replace("api/votes", { network: studio.network.name, pixels: studio.image.pixels, label: null }, use);
+  else if (studio.image) sets.replace("api/votes", { network: studio.network.name, pixels: studio.image.pixels }, use);
 }
 
 export function openClusters() {
