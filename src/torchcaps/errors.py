@@ -10,7 +10,12 @@ class InputError(ValueError):
 
 
 def complaint(owner: str, expected: object, got: object, remedy: str) -> InputError:
-    """The one form of error message: owner, what was expected, what was found, what to do."""
+    """The one form of error message: owner, what was expected, what was found, what to do.
+
+    Of another error that was found, the first line is told; some have many.
+    """
+    if isinstance(got, Exception):
+        got = next(iter(str(got).splitlines()), "").rstrip(":. ") or type(got).__name__
     return InputError(f"{owner}: expected {expected}, got {got}. {remedy}")
 
 

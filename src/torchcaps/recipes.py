@@ -72,7 +72,8 @@ for name in ("text-a", "text-b"):
     RECIPES[name]["paper"] = {**_ZHAO, "option": _PAPER_OPTIONS}
     RECIPES[name]["code"] = {**_ZHAO, "option": _CODE_OPTIONS, "down_weight": 0.25}
 RECIPES |= {"matrix-small": RECIPES["matrix"], "cnn-small": {**RECIPES["efficient"], "paper": RECIPES["cnn"]["paper"]}}
-_AUGMENT = {"toys": "norb", "toys-full": "norb", "smallnorb": "norb", "eth-80": "photo"}
+_AUGMENT = {**dict.fromkeys(("toys", "toys-full", "smallnorb"), "norb"), "eth-80": "photo"}
+_AUGMENT |= dict.fromkeys(("cifar-10", "cifar-100"), "photo")
 
 
 def complete(config: TrainConfig, examples: int, *, several: bool = False, texts: bool = False) -> TrainConfig:

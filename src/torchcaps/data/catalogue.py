@@ -13,6 +13,7 @@ from torchcaps.data.corpora import ag_news, cr, mr, reuters, reuters_full, revie
 from torchcaps.data.eth80 import eth80
 from torchcaps.data.generated import affnist, affnist_5k, multimnist, multimnist_5k, translated, translated_5k
 from torchcaps.data.mnist import fashion_mnist, kmnist, mnist
+from torchcaps.data.photos import cifar10, cifar100, svhn
 from torchcaps.data.smallnorb import smallnorb
 from torchcaps.data.toys import toys, toys_full
 from torchcaps.errors import check_choice
@@ -24,6 +25,9 @@ DATASETS: dict[str, Callable[[Path], Splits | Labelled]] = {
     "mnist": mnist,
     "fashion-mnist": fashion_mnist,
     "kmnist": kmnist,
+    "cifar-10": cifar10,
+    "cifar-100": cifar100,
+    "svhn": svhn,
     "toys": toys,
     "toys-full": toys_full,
     "smallnorb": smallnorb,

@@ -158,7 +158,7 @@ def _reuters(folder: Path) -> dict[str, tuple[list[str], list[list[str]], list[s
                 if stream is not None:
                     _read_documents(stream.read().decode("latin-1"), parts)
     except (OSError, EOFError, tarfile.TarError) as error:
-        raise complaint(str(path), "the archive of Reuters-21578", str(error), "Put the public file there.") from None
+        raise complaint(str(path), "the archive of Reuters-21578", error, "Put the public file there.") from None
     return parts
 
 
