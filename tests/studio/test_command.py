@@ -51,7 +51,8 @@ def hello(served):
 
 def test_studio_serves_answers_and_ends_with_control_c():
     command = [sys.executable, "-m", "torchcaps", "studio", "--no-browser", "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # tests in the background ignore it
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **heard)
     try:
         line = process.stdout.readline()
         assert line.startswith("studio: http://127.0.0.1:"), line + process.stderr.read()

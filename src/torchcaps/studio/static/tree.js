@@ -67,7 +67,7 @@ function shownLabels() {
 function build() {
   const stage = find("stage");
   const width = stage.getBoundingClientRect().width;
-  if (!tree || !width) return;
+  if (!tree || width < 120) return; // hidden, or on its way to its size
   const labels = shownLabels();
   plan = layout(tree.nodes, labels, labels.map(short), studio.network.shape, width);
   const focused = stage.contains(document.activeElement) ? document.activeElement.dataset.key : null;
