@@ -213,6 +213,10 @@ def test_wrong_checksum(capsys, tmp_path):
         (["train", "digits", "--size", "0"], "size to be a whole number from 1 on"),
         (["train", "digits", "--size", "100000"], "size between 4 and 1024"),
         (["train", "digits", "--validation", "nan"], "validation between 0 and 0.9"),
+        (
+            ["train", "digits", "--test", "0.3"],
+            "--test: expected data without parts of their own, got digits. Drop --test.",
+        ),
         (["train", "digits", "--seed", "99999999999999"], "seed between 0"),
         (["train", "digits", "--limit", "3"], "expected examples of every class, got none of"),
         (["train", "digits", "--viewpoint", "azimuth"], "azimuth"),

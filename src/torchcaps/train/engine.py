@@ -46,6 +46,10 @@ def train(config: TrainConfig) -> Run:
     if config.vectors is not None and Path(config.vectors).expanduser().exists():
         config = dataclasses.replace(config, vectors=str(Path(config.vectors).expanduser().resolve()))
     data = read_data(config)
+    if config.data in DATASETS and isinstance(data, Splits) and not config.folds:
+        for word in ("validation", "test"):
+            if getattr(config, word) != getattr(TrainConfig, word):
+                raise complaint(f"--{word}", "data without parts of their own", config.data, f"Drop --{word}.")
     fold = None if config.folds is None or config.fold is None else (config.fold, config.folds)
     parts = make_parts(data, validation=config.validation, test=config.test, seed=config.seed, fold=fold)
     parts = limit(parts, config)
