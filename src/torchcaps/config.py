@@ -103,7 +103,7 @@ class TrainConfig:
     fold: Count = None
     """Of these, only the one with this number, from 1 on."""
     limit: Count = None
-    """Train on so many examples only, stratified."""
+    """Train on so many examples only, stratified, and choose the best epoch on at most as many."""
     data_dir: Folder = None
     """Where data sets by name are kept; left out, TORCHCAPS_DATA or a cache folder in your home."""
 

@@ -34,8 +34,15 @@ def read_data(config: TrainConfig) -> Labelled | Splits:
 
 
 def limit(parts: Splits, config: TrainConfig) -> Splits:
-    """The parts with as many training examples as the config allows."""
-    if config.limit is None or config.limit >= len(parts.train):
+    """The parts with as many training examples as the config allows, and no more than that for validation."""
+    if config.limit is None:
+        return parts
+    if config.limit < len(parts.validation):
+        validation = parts.validation
+        few = isinstance(validation, PairSet)
+        fewer = validation.shortened(config.limit) if few else split(validation, [config.limit], config.seed)[0]
+        parts = parts._replace(validation=fewer)
+    if config.limit >= len(parts.train):
         return parts
     if isinstance(parts.train, PairSet):
         return Splits(cast("ImageSet", parts.train.shortened(config.limit)), *parts[1:])
