@@ -44,7 +44,9 @@ finally:
 """
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert done.stdout.endswith("[]\n"), done.stdout + done.stderr
-        assert "examples:" in done.stdout
+        about, examples, _ = done.stdout.partition("examples:")
+        assert examples
+        assert "\n    " not in about.partition("\n\n")[2]  # what a docstring is indented by is no part of it
 
 
 def test_help_names_every_command(capsys):

@@ -86,7 +86,8 @@ def test_the_test_part_in_a_grid_and_its_factors(trained, capsys):
     assert [line.split("/")[-1] for line in said.err.splitlines()] == ["grid.png", "factors.png"]
     facts = json.loads((trained / "explain" / "results.json").read_text())
     assert 0 <= facts["reconstruction errors"]["right answers"] < 0.3
-    assert set(facts["best dimension, mean |r|"]) == {"shift x", "shift y", "rotation", "scale", "thickness"}
+    names = {"shift x", "shift y", "rotation", "scale", "thickness", "what chance would give"}
+    assert set(facts["best dimension, mean |r|"]) == names
 
 
 def test_a_plain_network_says_what_it_cannot_show(plain, pictures, capsys):

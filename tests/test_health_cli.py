@@ -27,7 +27,7 @@ def test_health_prints_tables_and_keeps_results_and_pictures(capsys, trained):
     assert "  -> classes: dead: 0 of 2; starved: 0 of 2" in lines
     assert any(line.split()[:2] == ["uniform", "classes"] for line in lines)
     folder = trained / "health"
-    names = ["entropy.png", "couplings.png", "mass.png", "ablations.png"]
+    names = ["couplings.png", "mass.png", "entropy.png", "ablations.png"]
     assert said.err.splitlines()[-4:] == [f"picture: {folder / name}" for name in names]
     kept = json.loads((folder / "results.json").read_text())
     (layer,) = kept["layers"]
@@ -36,7 +36,8 @@ def test_health_prints_tables_and_keeps_results_and_pictures(capsys, trained):
         next(row for row in kept["ablations"]["rows"] if row["kind"] == kind) for kind in ("uniform", "one iteration")
     )
     assert uniform["accuracy"] == one["accuracy"]
-    assert kept["verdicts"][-1].startswith("routing in classes ")
+    assert kept["verdicts"][-1].startswith("too few examples to tell whether routing in classes matters: ")
+    assert any(line.startswith("cost: ") and " for 8 examples " in line for line in lines)
 
 
 def test_health_as_json_of_fewer_examples_without_ablations(capsys, trained):
@@ -45,6 +46,7 @@ def test_health_as_json_of_fewer_examples_without_ablations(capsys, trained):
     found = json.loads(capsys.readouterr().out)
     assert found["examples"] == 4
     assert "ablations" not in found
+    assert not (trained / "health" / "ablations.png").exists()
     assert len(found["moves"]["responses"]) == 4
     assert found == json.loads((trained / "health" / "results.json").read_text())
 

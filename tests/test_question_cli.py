@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from tests.commands import SMALL, run, save_pictures
 from torchcaps.analysis.jumble import jumbled_sets
 from torchcaps.analysis.shown import Shown
+from torchcaps.analysis.strange import area_interval
 
 
 @pytest.fixture(scope="module")
@@ -91,18 +92,20 @@ def test_jumble_prints_a_table_and_a_verdict(capsys, runs):
     said = capsys.readouterr()
     lines = said.out.splitlines()
     assert len([line for line in lines if line.startswith("caps ")]) == 6
-    verdict = (
-        r"^caps (stays as sure|becomes less sure|becomes unsure) when parts are shuffled \(\d+% of its confidence\)"
+    told = (
+        r"(stays as sure|becomes less sure|becomes unsure) when parts are shuffled \(\d+% of its confidence, \d+% to "
     )
-    assert re.match(verdict, lines[-2])
-    assert re.search(r"^plain .*confidence\).$", lines[-1])
+    few = r"was shown too few images \(12\) to tell how sure it stays when parts are shuffled\.$"
+    assert re.match(f"^caps ({told}|{few})", lines[-3])
+    assert re.match(f"^plain ({told}|{few})", lines[-2])
+    assert lines[-1] == "Side by side is left out: to name two of two classes is no art."
     assert re.findall(r"picture: .*/caps/jumble/(\w+).png", said.err) == ["examples", "confidence"]
     assert set(kept["runs"]["caps"]["images"]) == {"whole", "2x2", "3x3", "rows", "mirrored"}
     assert kept["runs"]["caps"]["images"]["whole"]["accuracy"] == 1
 
 
 def test_two_things_are_named_of_three_classes_or_more():
-    images = torch.rand(6, 1, 8, 8)
+    images = torch.zeros(6, 1, 8, 8)
     for classes in (("a", "b"), ("a", "b", "c")):
         data = Shown(images, torch.arange(6) % len(classes), classes)
         assert ("side by side" in jumbled_sets(data)) == (len(classes) == 3)
@@ -119,11 +122,14 @@ def test_strange_compares_its_two_detectors(capsys, runs):
         ("digits", "reconstruction"),
         ("digits", "confidence"),
     ]
-    assert re.search(r"^noise: (the reconstruction error|the confidence|both detectors)", said.out, re.MULTILINE)
+    assert re.search(r"^noise: (the reconstruction error|the confidence|these images)", said.out, re.MULTILINE)
     assert "picture: " in said.err
     assert (caps / "strange" / "roc.png").stat().st_size > 5000
     kept = json.loads((caps / "strange" / "results.json").read_text())
-    assert kept["against"]["noise"]["reconstruction"]["area"] > 0.9
+    curve = kept["against"]["noise"]["reconstruction"]
+    assert curve["area"] > 0.9
+    assert curve["interval_95"] == pytest.approx(area_interval(curve["area"], 12, 12))
+    assert len(kept["verdicts"]) == 2
 
 
 def test_strange_takes_folders_and_runs_without_a_decoder(capsys, runs, tmp_path):
@@ -134,8 +140,8 @@ def test_strange_takes_folders_and_runs_without_a_decoder(capsys, runs, tmp_path
     assert list(found) == [str(others), "attacked"]
     assert set(found["attacked"]) == {"examples", "confidence"}
     assert found[str(others)]["examples"] == 6
-    assert run("strange", plain, "--against", "noise") == 0
-    assert "noise: the run has no decoder, so there is its confidence alone." in capsys.readouterr().out
+    assert run("strange", plain, "--against", "noise", "jumbled") == 0
+    assert capsys.readouterr().out.count("The run has no decoder, so there is its confidence alone.\n") == 1
 
 
 @pytest.mark.parametrize("command", ["attack", "jumble", "strange"])

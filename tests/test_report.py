@@ -1,12 +1,14 @@
 """The page on a run, in a real browser."""
 
+import base64
 import csv
 import html
+import json
 import re
 
 import pytest
 
-from tests.commands import SMALL, run, save_pictures
+from tests.commands import SMALL, run, save_norb, save_pictures
 from torchcaps import pages
 from torchcaps.cli import main
 from torchcaps.plots.training import training_figure
@@ -17,7 +19,10 @@ def reported(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     data = save_pictures(folder / "squares <&>", 30)
     assert run("train", data, *SMALL, "--epochs", 4, "--out", folder / "run") == 0
-    assert run("report", folder / "run", "--count", 10) == 0
+    assert run("jumble", folder / "run", "--count", 6) == 0
+    assert run("strange", folder / "run", "--count", 6, "--against", "noise") == 0
+    assert run("attack", folder / "run", "--count", 6, "--epsilons", 0.1, "--methods", "fgsm") == 0
+    assert run("report", folder / "run", "--count", 10, "--device", "cpu") == 0
     return folder / "run"
 
 
@@ -35,6 +40,7 @@ def test_the_page_needs_nothing_and_fits(reported, open_page, scheme, width):
     titles = page.locator("h2").all_inner_texts()
     assert {"Data", "Training", "Test", "Right and wrong", "How this was made"} <= set(titles)
     assert {"Reconstructions", "Routing trees", "Health of the routing"} <= set(titles)
+    assert {"Attacks", "Jumbled parts", "Strange images"} <= set(titles)
     assert "left" in page.locator("table").first.inner_text()
 
 
@@ -46,6 +52,30 @@ def test_the_page_tells_what_the_run_knows(reported):
     assert "squares <&>" in text
     parameters = int(re.search(r"<b>([\d,]+)</b><span>parameters", text)[1].replace(",", ""))
     assert parameters > 1000
+
+
+def test_the_page_tells_what_other_commands_have_found(reported):
+    text = html.unescape((reported / "report.html").read_text())
+    for name in ("jumble", "strange"):
+        verdicts = json.loads((reported / name / "results.json").read_text())["verdicts"]
+        assert verdicts
+        assert all(f"<li>{verdict}</li>" in text for verdict in verdicts)
+    for file in ("attack/curve.png", "jumble/confidence.png", "strange/roc.png"):
+        assert base64.b64encode((reported / file).read_bytes()).decode() in text
+
+
+def test_new_viewpoints_have_a_section(tmp_path):
+    data = save_norb(tmp_path / "data")
+    words = ["smallnorb", "--data-dir", data, "--size", 32, "--epochs", 1, "--limit", 20, "--viewpoint", "elevation"]
+    assert run("train", *words, "--model", "cnn-small", "--out", tmp_path / "run") == 0
+    assert run("evaluate", tmp_path / "run", "--no-pictures") == 0
+    found = json.loads((tmp_path / "run" / "evaluation" / "results.json").read_text())["novel viewpoints"]
+    assert run("report", tmp_path / "run") == 0
+    text = (tmp_path / "run" / "report.html").read_text()
+    assert "<h2>New viewpoints</h2>" in text
+    row = f"<td>novel</td><td class=number>{found['examples']}</td><td class=number>{found['accuracy']:.2%}</td>"
+    assert row in text
+    assert not any(title in text for title in ("Attacks", "Jumbled parts", "Strange images"))  # nobody asked
 
 
 def test_tables_and_paragraphs_escape_what_they_are_given():

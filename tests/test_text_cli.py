@@ -15,6 +15,7 @@ from torchcaps.models import create_model
 from torchcaps.predict import predict_texts
 from torchcaps.runs import Run
 from torchcaps.similar import likeness
+from torchcaps.train.trials import run_trial
 
 SLIM = ["--model", "text-a", "--option", "filters=8", "--option", "capsules=4", "--option", "window_capsules=4"]
 SLIM += [
@@ -201,6 +202,8 @@ def test_any_number_of_labels_from_a_table(tmp_path, capsys):
     assert answers[1]["labels"] == []
     single = write_table(tmp_path / "one.csv", [("lovely", "good"), ("dull", "bad")], ("words", "kinds"))
     assert run("evaluate", out, "--data", single, "--no-pictures") == 0
+    outcome = run_trial(Run.open(out).config, out)  # as compare and folds see it
+    assert (outcome.measure, outcome.score) == ("mean F1", pytest.approx(results["f1_samples"]))
 
 
 def test_folds_are_one_command_that_can_be_interrupted(table, tmp_path, capsys):
@@ -210,6 +213,7 @@ def test_folds_are_one_command_that_can_be_interrupted(table, tmp_path, capsys):
     results = json.loads((tmp_path / "folds" / "results.json").read_text())
     folds = [results[f"fold-{number}"] for number in (1, 2, 3)]
     assert results["mean"] == pytest.approx(sum(folds) / 3)
+    assert f"mean of 3 folds: accuracy {results['mean']:.2%}" in first
     shutil.rmtree(tmp_path / "folds" / "fold-3")
     (tmp_path / "folds" / "fold-2" / "outcome.json").unlink()  # trained, but not yet tested
     again = said(capsys, *words)

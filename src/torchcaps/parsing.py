@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ Config = TypeVar("Config")
 def parse(kind: type[Config], words: list[str], command: str, examples: str, default: Config | None = None) -> Config:
     import tyro
 
-    description = f"{(kind.__doc__ or '').strip()}\n\nexamples:\n{examples}"
+    description = f"{inspect.cleandoc(kind.__doc__ or '')}\n\nexamples:\n{examples}"
     from torchcaps.errors import InputError
 
     said = io.StringIO()

@@ -8,6 +8,11 @@ from torchcaps.config import TrainConfig
 from torchcaps.data import Columns, ImageSet, Labelled, PairSet, Splits, open_data, split, viewpoint_split
 from torchcaps.errors import complaint
 
+# The options that `read_data` looks at.
+READ = (
+    "data", "data_dir", "size", "colour", "text", "label", "separator", "encoding", "validation", "seed", "viewpoint",
+)  # fmt: skip
+
 
 def columns_of(config: TrainConfig) -> Columns:
     """Where a table has its texts and labels."""

@@ -53,7 +53,7 @@ class DataFacts:
 
 @dataclass(frozen=True)
 class Run:
-    """A run on disk. `Run.open(folder)` reads one, `Run.create(...)` begins one."""
+    """A run on disk. `Run.open(folder)` reads one, `run.begin(parts)` writes a new one."""
 
     folder: Path
     config: TrainConfig
@@ -75,40 +75,23 @@ class Run:
     def vocabulary(self) -> Path:
         return self.folder / "vocabulary.json"
 
-    @classmethod
-    def create(
-        cls,
-        folder: Path,
-        config: TrainConfig,
-        parts: Splits,
-        vocabulary: Vocabulary | None = None,
-        word_dim: int | None = None,
-    ) -> Run:
-        if (folder / "config.json").exists():
-            refuse_folder(folder)
-        train = parts.train
+    def begin(self, parts: Splits, vocabulary: Vocabulary | None = None) -> Run:
+        """Write down what the run is to be, in a new folder."""
+        if (self.folder / "config.json").exists():
+            refuse_folder(self.folder)
         stored = {word: part for word, part in parts._asdict().items() if isinstance(part, Labelled)}
         marks = {word: part.fingerprint() for word, part in stored.items()}
-        facts = DataFacts(train.classes, labels_per_image=train.labels_per_image, fingerprints=marks)
-        if vocabulary is None:
-            facts = replace(facts, image_shape=train.image_shape)
-        else:
-            facts = replace(facts, vocabulary=len(vocabulary), word_dim=word_dim, many=train.many)
-        run = cls(folder, config, facts)
-        model = run.new_model()  # what cannot be made leaves no folder
-        if (facts.many or facts.labels_per_image > 1) and model.loss == "nll":
-            remedy = "Choose --routing dynamic, entropy, attention or em."
-            raise complaint("train", "a routing whose parents do not share one", "one that does", remedy)
+        run = replace(self, facts=replace(self.facts, fingerprints=marks))
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            run.folder.mkdir(parents=True, exist_ok=True)
             names = {word: part.names for word, part in stored.items()}
-            (folder / "split.json").write_text(json.dumps(names))
+            (run.folder / "split.json").write_text(json.dumps(names))
             if vocabulary is not None:
                 vocabulary.save(run.vocabulary)
             run.save_facts()
-            save_config(config, folder / "config.json")
+            save_config(run.config, run.folder / "config.json")
         except OSError as error:
-            raise complaint(str(folder), "a folder to write to", str(error), "Choose another --out.") from None
+            raise complaint(str(run.folder), "a folder to write to", str(error), "Choose another --out.") from None
         return run
 
     def save_facts(self) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -89,6 +90,20 @@ def test_random_couplings_are_a_distribution_that_the_seed_decides():
     sums = gathered.over_parents(couplings, torch.sum)
     torch.testing.assert_close(sums, torch.ones_like(sums))
     assert couplings.std() > 0.01
+
+
+@pytest.mark.parametrize("competition", ["window", "grid"])
+def test_random_couplings_are_the_same_for_tiles_of_any_size(competition):
+    poses = torch.randn(3, 5, 5, 2, 4)
+    answers = []
+    for tile_bytes in (0, 1, 2000, None):
+        torch.manual_seed(0)
+        layer = tc.ConvCapsules(2, 3, 4, 4, 3, routing="dynamic", competition=competition, tile_bytes=tile_bytes)
+        assert take_away("random", layer, None) == ""
+        with torch.no_grad():
+            answers.append(layer(Capsules(poses, torch.ones(3, 5, 5, 2))).poses)
+    for other in answers[1:]:
+        torch.testing.assert_close(other, answers[0])
 
 
 def test_without_a_squash_attention_keeps_the_order_of_its_classes():
@@ -180,6 +195,16 @@ def test_verdicts_tell_whether_routing_matters():
         "routing in classes decides nothing that can be told: uniform couplings lose 0.0 points (-1.0 to 1.0)"
     ]
     assert said(0.0, 0.3)[0].endswith(", but frozen ones 30.0 points (29.0 to 31.0)")
+    few = "points (-5.0 to 45.0)"
+    wide = [replace(row(kind, 0.2), lost_interval=(-0.05, 0.45)) for kind in ("uniform", "frozen")]
+    (line,) = ablation_verdicts(Ablations(10, 1.0, (0.7, 1), tuple(wide), {}))
+    start = "too few examples to tell whether routing in classes matters: "
+    assert line == f"{start}uniform couplings lose 20.0 {few}, frozen 20.0 {few}"
+    (line,) = ablation_verdicts(Ablations(10, 1.0, (0.7, 1), (row("uniform", 0.5), wide[1]), {}))
+    start = (
+        "routing in classes matters, but there are too few examples to tell whether by more than a fixed weighting: "
+    )
+    assert line.startswith(start)
     rows = (row("uniform", 0.5, ALL), row("frozen", 0.5, ALL))
     left_out = {("no squash", "layer 1"): "em has no squash", ("no squash", ALL): "em has no squash"}
     lines = ablation_verdicts(Ablations(100, 1.0, (0.9, 1), rows, left_out))

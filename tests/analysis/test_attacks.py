@@ -14,9 +14,10 @@ from torchcaps import create_model
 from torchcaps.analysis.attacks import (
     METHODS,
     AttackPoint,
-    attack_curve,
+    attack_curves,
     attack_examples,
     bim,
+    brought,
     fgsm,
     perturb,
     pgd,
@@ -225,7 +226,7 @@ def steps_of_a_stair():
 @pytest.mark.parametrize("method", METHODS)
 def test_curve_falls_where_a_linear_network_says(method):
     model, data = steps_of_a_stair()
-    curve = attack_curve(model, data, [0.1, 0.2, 0.4], method, batch_size=2)
+    (curve,) = attack_curves(model, data, [0.1, 0.2, 0.4], [method], batch_size=2)
     assert [point.epsilon for point in curve.points] == [0, 0.1, 0.2, 0.4]
     assert [point.right for point in curve.points] == [5, 4, 3, 1]
     assert all(point.driven is None for point in curve.points)
@@ -234,21 +235,39 @@ def test_curve_falls_where_a_linear_network_says(method):
 
 def test_curve_counts_those_driven_to_their_target():
     model, data = steps_of_a_stair()
-    curve = attack_curve(model, data, [0.2], targeted=True)
+    (curve,) = attack_curves(model, data, [0.2], targeted=True)
     assert [(point.right, point.driven) for point in curve.points] == [(5, 0), (3, 2)]
 
 
 def test_curve_tells_the_share_of_images_without_a_gradient():
     data = Shown(torch.full((4, 1, 1, 1), 0.5), torch.zeros(4, dtype=torch.long), ("a", "b"))
-    curve = attack_curve(Linear([[0.0], [0.0]], (1, 1, 1)), data, [0.2])
+    (curve,) = attack_curves(Linear([[0.0], [0.0]], (1, 1, 1)), data, [0.2])
     assert curve.silent == 1
 
 
 def test_what_misleads_one_network_is_shown_to_another():
     model, data = steps_of_a_stair()
     mirrored = Linear([[-1.0], [1.0]], (1, 1, 1))
-    assert attack_curve(model, data, [0.3], source=mirrored).points[1].right == 5  # it makes them brighter
-    assert attack_curve(model, data, [0.3], source=model).points == attack_curve(model, data, [0.3]).points
+    (brighter,) = attack_curves(model, data, [0.3], source=mirrored)
+    assert brighter.points[1].right == 5
+    assert attack_curves(model, data, [0.3], source=model) == attack_curves(model, data, [0.3])
+
+
+def test_methods_share_what_the_images_are_as_they_are():
+    model, data = steps_of_a_stair()
+    asked = []
+    model.register_forward_hook(lambda *_: asked.append(1))
+    first, second = attack_curves(model, data, [0.1], ["fgsm", "bim"], steps=3)
+    assert (first.method, second.method) == ("fgsm", "bim")
+    assert first.points[0] is second.points[0]
+    assert len(asked) == 1 + 1 + (1 + 1) + (3 + 1)  # clean gradients and answers, then steps and answers of each
+
+
+def test_a_source_elsewhere_is_copied_and_stays_where_it_is():
+    source = two_pixels()
+    assert brought(source, torch.device("cpu")) is source
+    assert brought(source, torch.device("meta")).weight.device.type == "meta"
+    assert source.weight.device.type == "cpu"
 
 
 def test_examples_are_the_images_at_each_epsilon_with_their_answers():
@@ -263,7 +282,7 @@ def test_pairs_are_attacked_too():
     pairs = some(PairSet(load_dataset("digits").test, shift=2), 6)
     torch.manual_seed(0)
     model = create_model("efficient", image_shape=(1, 12, 12), classes=10, capsules=8)
-    curve = attack_curve(model, pairs, [0.1], targeted=True)
+    (curve,) = attack_curves(model, pairs, [0.1], targeted=True)
     assert [point.count for point in curve.points] == [6, 6]
     targets = wrong_targets(pairs.labels, 10)
     assert not (targets.unsqueeze(-1) == pairs.labels).any()

@@ -12,13 +12,15 @@ from torchcaps.layers.base import Gathered
 from torchcaps.types import Capsules
 
 
-def facts(couplings, labels=None, classes=None, *, mask=None, activations=None, **options):
+def facts(couplings, labels=None, classes=None, *, mask=None, activations=None, shuffles=0, **options):
     """The facts of couplings [b i j], or of a list of them for the iterations."""
     steps = couplings if isinstance(couplings, list) else [couplings]
     shape = steps[0].shape[:-1]
     active = torch.ones(shape) if activations is None else activations
     tally = CouplingTally(classes, **options)
-    tally.add(steps, Gathered(torch.zeros(*shape, 1), active, mask), labels)
+    lots = [labels[torch.randperm(len(labels))] for _ in range(shuffles)]
+    columns = None if labels is None else torch.stack([labels, *lots], -1)
+    tally.add(steps, Gathered(torch.zeros(*shape, 1), active, mask), columns)
     return tally.facts()
 
 
@@ -54,6 +56,26 @@ def test_parents_chosen_by_the_input_but_not_by_its_class_are_no_parse_tree():
     found = facts(one_hot(torch.tensor([[0], [1], [0], [1]]), 2).float(), labels, 2)
     assert found.dependence == pytest.approx(1)
     assert found.parse_tree == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("count", [9, 30, 90])
+def test_parents_by_chance_are_no_parse_tree_however_few_the_examples(count):
+    labels = torch.arange(count) % 3
+    couplings = one_hot(torch.randint(3, (count, 400)), 3).float()
+    plain, found = (facts(couplings, labels, 3, shuffles=shuffles).parse_tree for shuffles in (0, 8))
+    assert plain > 1.5 / count  # (classes - 1)(parents - 1) / 2n nats of log 3, and more for few examples
+    assert found < 0.05
+    children = one_hot((labels.unsqueeze(1) + torch.arange(4)) % 3, 3).float()
+    assert facts(children, labels, 3, shuffles=8).parse_tree == pytest.approx(1)
+
+
+def test_a_parse_tree_of_half_of_the_children_scores_a_half_at_any_count():
+    for count in (30, 300):
+        labels = torch.arange(count) % 3
+        decided = (labels.unsqueeze(1) + torch.arange(300)) % 3
+        lots = torch.randint(3, (count, 300))
+        found = facts(one_hot(torch.cat([decided, lots], 1), 3).float(), labels, 3, shuffles=8)
+        assert found.parse_tree == pytest.approx(0.5, abs=0.04)
 
 
 def entropy(row):
@@ -95,7 +117,7 @@ def test_batches_add_up():
     whole, parts = facts(couplings, labels, 2), CouplingTally(2)
     for start, end in ((0, 3), (3, 8)):
         few = couplings[start:end]
-        parts.add([few], Gathered(torch.zeros(len(few), 3, 1), torch.ones(len(few), 3)), labels[start:end])
+        parts.add([few], Gathered(torch.zeros(len(few), 3, 1), torch.ones(len(few), 3)), labels[start:end, None])
     again = parts.facts()
     for word in ("entropy", "dependence", "parse_tree", "active_entropy", "even"):
         assert getattr(again, word) == pytest.approx(getattr(whole, word)), word

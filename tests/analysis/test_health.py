@@ -8,6 +8,7 @@ import torch
 import torchcaps as tc
 from torchcaps.analysis.cost import GradientNorms, IterationCost
 from torchcaps.analysis.health import activities, coupling_facts, dead_below, health, sample
+from torchcaps.analysis.moves import Moves, Response
 from torchcaps.analysis.verdicts import (
     capsule_verdicts,
     cost_verdict,
@@ -81,7 +82,7 @@ def test_the_learned_prior_of_attention_is_no_part_of_the_competition():
 def test_uniform_routing_is_seen_to_do_nothing():
     (layer,) = health(network(routing="uniform"), images(), loss).layers
     assert layer.couplings.entropy == pytest.approx((1,))
-    words = coupling_verdict(layer)
+    words = coupling_verdict(layer, 12)
     assert words == "classes: couplings are nearly uniform (entropy 1.0000): routing seems to do little here"
     assert mirror_verdict(layer) == "classes: children x and -x give the same answer: the layer cannot tell them apart"
 
@@ -173,16 +174,20 @@ def test_verdicts_follow_the_figures():
     found = health(network(routing="dynamic"), images(), loss)
     (layer,) = found.layers
 
-    def coupled(entropy, dependence):
+    def coupled(entropy, dependence, examples=100):
         facts = replace(layer.couplings, entropy=(1.0, entropy), dependence=dependence)
-        return coupling_verdict(replace(layer, couplings=facts))
+        return coupling_verdict(replace(layer, couplings=facts), examples)
 
     assert coupled(0.5, 0.01).endswith("couplings are soft and nearly the same for every input, like a fixed weighting")
+    assert coupled(0.5, 0.01, 12).endswith("soft; 12 examples are too few to tell if they follow the input")
     assert coupled(0.1, 0.9).endswith("nearly all or nothing and mostly decided by the input (90% of their entropy)")
     assert coupled(0.5, 0.3).endswith("couplings are soft and decided by the input in part (30% of their entropy)")
     costs = tuple(IterationCost(n, 0.01 * n, 1_000_000 * n) for n in (1, 2, 3))
     words = cost_verdict(replace(layer, costs=costs))
     assert words == "classes: about 10.0 ms and 1.0 MB for each iteration after the first"
+    noisy = tuple(replace(cost, seconds=0.01 - 0.001 * cost.iterations, spread=0.004) for cost in costs)
+    words = cost_verdict(replace(layer, costs=noisy))
+    assert words == "classes: a time within the noise and 1.0 MB for each iteration after the first"
     assert cost_verdict(replace(layer, costs=costs[:1])) == "classes: one iteration, 10.0 ms"
 
     def gradients(*norms):
@@ -199,4 +204,17 @@ def test_verdicts_follow_the_figures():
     assert gradients(1e-5, 0.1) == "layer 1: the gradient vanishes on the way: by poses 0.0001 times that of classes"
     assert gradients(0.0).startswith("classes: no gradient at all")
     starved = replace(layer, couplings=replace(layer.couplings, mass=torch.tensor([0.05, 1.0, 1.95])))
-    assert capsule_verdicts(replace(found, layers=(starved,)))[1].endswith("starved: 1 of 3 (a)")
+    many = replace(found, layers=(starved,), examples=30)
+    assert capsule_verdicts(many)[1].endswith("starved: 1 of 3 (a)")
+    few = replace(many, examples=29)
+    assert capsule_verdicts(few)[1].endswith("starved: 1 of 3 (a); 29 examples are too few to tell")
+    alive = replace(starved, activity=torch.ones(3), couplings=replace(layer.couplings, mass=torch.ones(3)))
+    assert "too few" not in capsule_verdicts(replace(few, layers=(alive,)))[1]  # whom one has seen living is not dead
+
+
+def test_the_verdict_on_moves_speaks_of_answers():
+    found = health(network(routing="dynamic"), images(), loss)
+    turned = Moves((Response("turn 10 degrees", 9.0, 0.25, 0.0, 0.0),), 36.0)
+    angle = "9.0 degrees, 25% of the angle between images of the same answer"
+    expected = f"turn 10 degrees: the pose of the class turns by {angle}; its activation changes by 0.250"
+    assert move_verdict(replace(found, moves=turned)) == expected

@@ -66,8 +66,9 @@ def test_drawings_come_from_single_capsules_in_order_of_activation():
 def test_triples_show_mistakes_from_the_answer_and_from_the_truth():
     data = rows_of([0, 0, 1, 3, 2, 1], [0, 0, 1, 2, 2, 3])
     cases = draw_triples(Reader(), data, right=3, wrong=2)
-    triples = torch.cat([cases.labels, cases.answers, cases.sources], 1).tolist()
-    assert triples == [[0, 0, 0], [1, 1, 1], [2, 2, 2], [2, 3, 3], [2, 3, 2], [3, 1, 1], [3, 1, 3]]
+    triples = [tuple(row) for row in torch.cat([cases.labels, cases.answers, cases.sources], 1).tolist()]
+    assert triples[:3] == [(0, 0, 0), (1, 1, 1), (2, 2, 2)]
+    assert {tuple(triples[3:5]), tuple(triples[5:])} == {((2, 3, 3), (2, 3, 2)), ((3, 1, 1), (3, 1, 3))}
     ink = (1 + 0.4**2 + 0.2**2) / SIDE**2
     expected = [0, 0, 0, 0, ink, 0, ink]  # the capsule of the truth is silent, and draws nothing
     torch.testing.assert_close(cases.misfits[:, 0], torch.tensor(expected), atol=1e-6, rtol=1e-4)
@@ -76,7 +77,21 @@ def test_triples_show_mistakes_from_the_answer_and_from_the_truth():
 
 def test_the_search_takes_classes_in_turn_and_ends_with_the_data():
     data = rows_of([0] * 70 + [1, 1, 2], [0] * 70 + [1, 1, 3])
-    assert first_answers(Reader(), data, 4, 5) == ([0, 70, 1, 71], [72])
+    right, wrong = first_answers(Reader(), data, 4, 5)
+    assert [int(data.labels[row]) for row in right] == [0, 1, 0, 1]
+    assert wrong == [72]
+
+
+def test_data_in_the_order_of_their_classes_are_searched_evenly():
+    labels = [label for label in range(4) for _ in range(200)]
+    data = rows_of([(label + row % 2) % 4 for row, label in enumerate(labels)], labels)  # every second one is wrong
+    right, wrong = first_answers(Reader(), data, 8, 40)
+    assert [int(data.labels[row]) for row in right] == [0, 1, 2, 3] * 2
+    assert len({*right, *wrong}) == 48
+    assert all(row % 2 == 0 for row in right)
+    assert all(row % 2 for row in wrong)
+    counts = torch.bincount(data.labels[wrong], minlength=4)
+    assert counts.min() >= 4  # of ten that are expected
 
 
 def test_without_a_decoder_nothing_is_drawn():
@@ -165,13 +180,34 @@ def test_meanings_of_known_measures_are_found():
     assert bar[5].isnan().all()  # a number that never moves follows nothing
     assert meanings.correlations[1, 5, 0] > 0.9
     assert (meanings.best > 0.9).all()
+    assert meanings.chance < 0.3
 
 
 def test_strengths_average_absolute_values_over_classes():
     correlations = torch.tensor([[[0.5, -0.2]], [[-0.1, 0.4]], [[torch.nan, torch.nan]]])
-    meanings = Meanings(("a", "b", "c"), ("x", "y"), correlations)
+    meanings = Meanings(("a", "b", "c"), ("x", "y"), correlations, correlations / 2)
     torch.testing.assert_close(meanings.strength, torch.tensor([[0.3, 0.3]]))
     torch.testing.assert_close(meanings.best, torch.tensor([0.3, 0.3]))
+    assert meanings.chance == pytest.approx(0.15)
+
+
+class Noise(ImageModel):
+    """Poses are drawn anew for every image: they follow nothing."""
+
+    def __init__(self):
+        super().__init__((1, 40, 40), 2)
+        self.anchor = torch.nn.Parameter(torch.zeros(()))
+
+    def forward(self, images):
+        return Capsules(torch.randn(len(images), 2, 16), torch.rand(len(images), 2))
+
+
+def test_the_best_of_many_dimensions_that_follow_nothing_is_what_chance_gives():
+    meanings = dimension_meanings(Noise(), bars_of(), per_class=4, variations=32)
+    # Correlations of what is independent have a deviation of one over the root of 4 x 31.
+    expected = float((torch.randn(10_000, 16) / (4 * 31) ** 0.5).abs().amax(1).mean())
+    assert meanings.chance == pytest.approx(expected, rel=0.15)
+    assert float(meanings.best.mean()) == pytest.approx(expected, rel=0.15)
 
 
 def test_correlation_within_things_ignores_their_own_means():

@@ -15,9 +15,11 @@ from torchcaps.analysis.jumble import (
     jumble_test,
     jumbled_sets,
     mirror_parts,
+    no_pairs,
     other_partners,
     shuffle_parts,
     side_by_side,
+    stand_alone,
     sureness,
 )
 from torchcaps.analysis.shown import Shown, some, varied
@@ -128,13 +130,45 @@ def test_things_stand_out_as_they_did_before_another_background():
     torch.testing.assert_close(both, expected)
 
 
+def test_things_stand_alone_where_the_border_is_even():
+    paper = torch.ones(4, 3, 12, 12)
+    paper[:, :, 3:9, 3:9] = torch.rand(4, 3, 6, 6)
+    photos = torch.rand(4, 3, 12, 12)
+    assert stand_alone(paper)
+    assert not stand_alone(photos)
+    assert stand_alone(torch.cat([paper, photos[:3]]))  # most of them
+    classes = ("a", "b", "c")
+    for images, why in ((paper, ""), (photos, "the things do not stand before an even background")):
+        data = Shown(images, torch.tensor([0, 1, 2, 0]), classes)
+        assert no_pairs(data) == why
+        assert ("side by side" in jumbled_sets(data)) == (not why)
+    assert no_pairs(Shown(paper, torch.tensor([0, 1, 0, 1]), classes[:2])) == "to name two of two classes is no art"
+
+
 def test_partners_are_of_other_classes():
     labels = torch.arange(4).repeat(10)
     partners = other_partners(labels, seed=2)
     assert not (labels[partners] == labels).any()
     assert len(set(partners.tolist())) > 10
+    assert torch.equal(partners, other_partners(labels, seed=2))
     with pytest.raises(InputError, match="side by side: expected images of two classes or more, got one"):
         other_partners(torch.zeros(5, dtype=torch.long))
+
+
+def test_all_images_of_other_classes_are_as_likely_partners():
+    labels = torch.tensor([2, 0, 2, 0, 0, 4])  # of unequal classes, some of them empty
+    drawn = torch.stack([other_partners(labels, seed) for seed in range(2000)])
+    for row, label in enumerate(labels.tolist()):
+        counts = torch.bincount(drawn[:, row], minlength=6)
+        others = labels != label
+        assert counts[~others].sum() == 0
+        expected = 2000 / int(others.sum())
+        assert (counts[others] - expected).abs().max() < 5 * expected**0.5
+
+
+def test_partners_are_found_for_many_images():
+    labels = torch.arange(200_000) % 7  # all pairs of these would not fit in memory
+    assert not (labels[other_partners(labels)] == labels).any()
 
 
 # What a network says
@@ -163,14 +197,32 @@ def test_a_network_that_counts_ink_stays_as_sure():
     images[:, :, :, :2] = 1.0
     data = Shown(images, torch.tensor([0, 0, 0, 1, 1, 1]), ("a", "b"))
     counts = Linear(torch.stack([torch.ones(16), -torch.ones(16)]), (1, 4, 4), "margin")
-    assert sureness(jumble_test(counts, data)) == pytest.approx(1)
+    sets = jumbled_sets(data)
+    assert sureness(jumble_test(counts, sets)).share == pytest.approx(1)
     half = torch.cat([torch.ones(4, 2), -torch.ones(4, 2)], 1).flatten()
     looks = Linear(torch.stack([half, half]), (1, 4, 4), "margin", bias=torch.tensor([-4.0, -4.0]))
-    results = jumble_test(looks, data)
+    results = jumble_test(looks, sets)
     assert float(results["whole"].confidence.mean()) > 0.98
-    assert sureness(results) < 0.6
+    assert sureness(results).share < 0.6
     shuffled = torch.cat([results[kind].confidence for kind in SHUFFLES]).mean()
-    assert sureness(results) == pytest.approx(float(shuffled / results["whole"].confidence.mean()))
+    assert sureness(results).share == pytest.approx(float(shuffled / results["whole"].confidence.mean()))
+
+
+def confident(values, kind="whole"):
+    active = torch.stack([values, torch.zeros_like(values)], -1)
+    return JumbleResult(kind, Evaluation(("a", "b"), torch.zeros(len(values), 1, dtype=torch.long), active, None))
+
+
+def test_the_interval_of_sureness_holds_the_truth_as_often_as_it_says():
+    hits = 0
+    for _ in range(400):
+        whole = 0.5 + 0.4 * torch.rand(40)
+        shuffled = {kind: whole * (0.5 + 0.4 * torch.rand(40)) for kind in SHUFFLES}  # seven tenths on average
+        found = sureness({"whole": confident(whole), **{kind: confident(v, kind) for kind, v in shuffled.items()}})
+        hits += found.interval[0] <= 0.7 <= found.interval[1]
+    assert 0.91 <= hits / 400 <= 0.98
+    one = {kind: confident(torch.tensor([0.5]), kind) for kind in ("whole", *SHUFFLES)}
+    assert (sureness(one).share, sureness(one).interval) == (1, None)
 
 
 def test_digits_are_jumbled_in_every_way():
@@ -180,14 +232,14 @@ def test_digits_are_jumbled_in_every_way():
     assert sets["side by side"].labels.shape == (12, 2)
     assert all(shown.images.shape == data.images.shape for shown in sets.values())
     torch.manual_seed(0)
-    results = jumble_test(create_model("efficient", image_shape=(1, 8, 8), classes=10, capsules=8), data)
+    results = jumble_test(create_model("efficient", image_shape=(1, 8, 8), classes=10, capsules=8), sets)
     assert [result.evaluation.count for result in results.values()] == [12] * 6
 
 
 def test_examples_of_all_classes_in_turn():
     data = Shown(torch.arange(6.0).view(6, 1, 1, 1), torch.tensor([0, 0, 0, 1, 2, 1]), ("a", "b", "c"))
-    assert varied(data, 5).images.flatten().tolist() == [0, 3, 4, 1, 5]
-    assert varied(data, 5).labels.tolist() == [0, 1, 2, 0, 1]
+    assert varied(data, 5).tolist() == [0, 3, 4, 1, 5]
+    assert data.take(varied(data, 5)).labels.tolist() == [0, 1, 2, 0, 1]
 
 
 # Mistakes

@@ -1,12 +1,23 @@
 """Detectors of strange images: curves against hand-made numbers and scikit-learn."""
 
+import math
+
 import pytest
 import torch
 
 from tests.analysis.networks import Linear
 from torchcaps import create_model
 from torchcaps.analysis.shown import Shown, some
-from torchcaps.analysis.strange import MADE, as_shown, detect, roc, strange_images, strange_test, strangeness
+from torchcaps.analysis.strange import (
+    MADE,
+    area_interval,
+    as_shown,
+    detect,
+    roc,
+    strange_images,
+    strange_test,
+    strangeness,
+)
 from torchcaps.data import load_dataset
 from torchcaps.errors import InputError
 from torchcaps.evaluate import Evaluation
@@ -32,6 +43,26 @@ def test_area_is_the_share_of_pairs_in_order():
     known, strange = torch.randn(30), torch.randn(20) + 0.5
     pairs = (strange.unsqueeze(1) > known).double().mean()
     assert roc(known, strange).area == pytest.approx(float(pairs))
+
+
+@pytest.mark.parametrize(("known", "strange", "apart"), [(30, 30, 1.0), (20, 60, 0.3), (15, 15, 2.0)])
+def test_the_interval_of_an_area_holds_the_truth_as_often_as_it_says(known, strange, apart):
+    truth = (1 + math.erf(apart / 2)) / 2  # of two normal distributions that far apart
+    curves = [roc(torch.randn(known), torch.randn(strange) + apart) for _ in range(400)]
+    hits = sum(curve.interval[0] <= truth <= curve.interval[1] for curve in curves)
+    assert 0.92 <= hits / 400 <= 0.99
+
+
+def test_the_ends_of_an_interval_solve_the_equation_of_hanley_and_mcneil():
+    for area, known, strange in ((0.8, 50, 50), (0.6, 20, 30), (1.0, 12, 12), (0.0, 12, 12)):
+        low, high = area_interval(area, known, strange)
+        assert 0 <= low <= area <= high <= 1
+        assert high - low > 0.05
+        for end in {low, high} - {0.0, 1.0}:
+            first, second = end / (2 - end) - end**2, 2 * end**2 / (1 + end) - end**2
+            half = (known + strange) / 2 - 1
+            deviation = math.sqrt((end * (1 - end) + half * (first + second)) / (known * strange))
+            assert abs(area - end) == pytest.approx(1.959964 * deviation, rel=1e-5)
 
 
 @pytest.mark.parametrize("digits", [0, 1, 5])
@@ -97,6 +128,15 @@ def test_scattered_changes_are_those_of_the_attack_at_other_pixels():
     )
     torch.testing.assert_close(attacked.sort().values, scattered.sort().values)
     assert not torch.equal(attacked, scattered)
+
+
+def test_scattered_changes_are_as_large_as_those_of_the_attack_at_the_ends_too():
+    data = some(load_dataset("digits").test, 20)  # most pixels are 0 or 1
+    model = Linear(torch.randn(10, 64), (1, 8, 8))
+    attacked, scattered = (strange_images(model, data, kind).images for kind in ("attacked", "scattered"))
+    sizes = [(images - data.images).abs().flatten(1).sort().values for images in (attacked, scattered)]
+    torch.testing.assert_close(*sizes)
+    assert 0 <= float(scattered.min()) <= float(scattered.max()) <= 1
 
 
 def test_other_images_take_the_shape_of_the_known_ones():

@@ -1,5 +1,7 @@
 """Pictures of health: what they show, not only that they are there."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from matplotlib.colors import to_rgba
@@ -90,6 +92,8 @@ def test_bars_of_ablations_have_intervals_and_say_what_cannot_be_done(ablations)
 
 def test_pictures_are_written_under_their_names(health, ablations, tmp_path):
     names = [path.name for path in health_pictures(health, ablations, tmp_path)]
-    assert names == ["entropy.png", "couplings.png", "mass.png", "ablations.png"]
+    assert names == ["couplings.png", "mass.png", "entropy.png", "ablations.png"]
     assert all((tmp_path / name).stat().st_size > 5000 for name in names)
-    assert len(health_pictures(health, None, tmp_path)) == 3
+    once = replace(health, layers=(layer("classes", (0.5,), [1.0, 1.0]),))
+    assert len(health_pictures(once, None, tmp_path)) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["couplings.png", "mass.png"]  # of this call alone

@@ -183,7 +183,7 @@ def test_tiles_keep_every_image_in_its_place():
 def test_meanings_have_a_map_for_all_and_for_each_class():
     correlations = torch.linspace(-1, 1, 3 * 4 * 2).view(3, 4, 2)
     correlations[1] = torch.nan
-    meanings = Meanings(("a", "b", "c"), ("x", "y"), correlations)
+    meanings = Meanings(("a", "b", "c"), ("x", "y"), correlations, correlations)
     figure = meanings_figure(meanings)
     assert [axes.get_title() for axes in figure.axes if axes.get_title()] == ["mean |r| over classes", "a", "c"]
     assert texts_of(figure.axes[0])[0] == f"{float(meanings.strength[0, 0]):.2f}"

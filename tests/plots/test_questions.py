@@ -63,7 +63,9 @@ def test_examples_say_what_was_answered_and_whether_it_is_right(tmp_path):
 
 
 def results(seed=0):
-    data = Shown(torch.rand(3, 1, 12, 12), torch.tensor([0, 1, 2]), ("a", "b", "c"))
+    images = torch.zeros(3, 1, 12, 12)
+    images[..., 2:10, 2:10] = torch.rand(3, 1, 8, 8)
+    data = Shown(images, torch.tensor([0, 1, 2]), ("a", "b", "c"))
     sets = jumbled_sets(data, seed)
     found = {
         kind: JumbleResult(kind, Evaluation(data.classes, shown.labels.view(3, -1), torch.rand(3, 3), None))
@@ -74,8 +76,8 @@ def results(seed=0):
 
 def test_jumbled_images_stand_in_columns_with_their_answers(tmp_path):
     sets, found = results()
-    figure = jumble_figure(sets, found)
-    assert len(figure.axes) == 3 * 6
+    figure = jumble_figure(sets, found, torch.tensor([2, 1]))
+    assert len(figure.axes) == 2 * 6
     columns = [text.get_text() for axes in figure.axes[:6] for text in axes.texts]
     assert columns == ["whole", "2 x 2 shuffled", "3 x 3 shuffled", "rows shuffled", "parts mirrored", "side by side"]
     active = found["3x3"].evaluation.activations[1]
@@ -103,10 +105,14 @@ def test_curves_of_detectors_have_a_panel_for_each_kind(tmp_path, kinds):
     figure = roc_figure(
         {name: {"reconstruction": known, "confidence": known} for name in names}, dict.fromkeys(names, images)
     )
-    panels = [axes for axes in figure.axes if axes.get_title()]
-    assert [axes.get_title() for axes in panels] == names
+    heads = [axes for axes in figure.axes if axes.get_title()]
+    assert [axes.get_title() for axes in heads] == names
+    panels = [axes for axes in figure.axes if axes.lines]
+    assert len(panels) == kinds
+    assert all(axes.get_legend() is None and not axes.child_axes for axes in panels)  # nothing covers the curves
     assert list(panels[0].lines[0].get_ydata()) == known.found.tolist()
     assert list(panels[0].lines[0].get_xdata()) == known.alarms.tolist()
-    legend = [text.get_text() for text in panels[-1].get_legend().get_texts()]
-    assert legend == ["reconstruction, area 0.833", "confidence, area 0.833"]
+    legend = [text.get_text() for text in heads[-1].get_legend().get_texts()]
+    interval = "area 0.833 ({:.3f} to {:.3f})".format(*known.interval)
+    assert legend == [f"reconstruction\n{interval}", f"confidence\n{interval}"]
     assert save_figures({"roc.png": figure}, tmp_path)[0].exists()

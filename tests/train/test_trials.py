@@ -64,6 +64,9 @@ def test_pictures_have_a_row_for_each_variant_or_curves_over_numbers():
     rows = comparison_figure(Comparison(("routing",), (variant("em"), variant("dynamic"))), "title")
     axes = rows.axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["em", "dynamic"]
+    assert axes.get_xlabel().startswith("accuracy on the test part")
+    many = comparison_figure(Comparison(("routing",), (variant("em"), variant("dynamic")), "mean F1"), "title")
+    assert many.axes[0].get_xlabel().startswith("mean F1 on the test part")
     variants = tuple(
         variant(model, size, scores=(float(size) / 2000,)) for model in "ab" for size in ("1000", "100", "300")
     )
@@ -141,6 +144,7 @@ def test_compare_trains_every_variant_once(tmp_path, capsys):
     assert run(*words, "--json") == 0  # nothing is left to do
     assert json.loads(capsys.readouterr().out) == results
     assert kept.stat().st_mtime_ns == before
+    assert results["measure"] == "accuracy"
     assert json.loads((out / "results.json").read_text()) == results
     assert run(*words[:-4], "--seeds", 2, "--out", out) == 2
     assert "expected the options that the compare began with, got another --seeds" in capsys.readouterr().err
@@ -199,7 +203,7 @@ def test_the_verdict_on_viewpoints_counts_errors_and_knows_its_noise():
         (["compare", "digits", "--vary", "model=efficient,nonsense"], "got 'nonsense'"),
         (["compare", "digits", "--vary", "lr=1,2", "--seeds", "0"], "seeds to be a whole number from 1 on"),
         (["compare", "digits", "--vary", "lr=1,2", "--folds", "3"], "compare: expected no --folds"),
-        (["compare", "digits", "--vary", "capsules=-1,8", "--epochs", "1", "--seeds", "1"], "capsules"),
+        (["compare", "digits", "--vary", "capsules=8,-1", "--epochs", "1", "--seeds", "1"], "capsules"),
         (["viewpoint", "digits"], "expected the azimuth of each image, got a set without views"),
         (["viewpoint", "toys", "--beside", "efficient"], "--beside: expected another model than --model"),
     ],
@@ -207,6 +211,8 @@ def test_the_verdict_on_viewpoints_counts_errors_and_knows_its_noise():
 def test_mistakes_are_one_sentence_and_leave_nothing(words, sentence, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run(*words) == 2
-    error = capsys.readouterr().err.strip().splitlines()[-1]
+    said = capsys.readouterr()
+    assert said.out == ""
+    (error,) = said.err.splitlines()  # before anything was trained, or announced
     assert sentence in error
     assert not list(tmp_path.glob("runs/*"))

@@ -23,7 +23,7 @@ from torchcaps.layers import PrimaryCapsules, RoutedLayer
 from torchcaps.layers.votes import FactorisedVotes, FullVotes, MatrixVotes, SharedVotes
 from torchcaps.models import Model
 from torchcaps.routing.attention import Attention
-from torchcaps.routing.competition import OverParents, compete, silence
+from torchcaps.routing.competition import OverParents, compete, over_own_parents, silence
 from torchcaps.routing.dynamic import Dynamic
 
 ABLATIONS = {
@@ -156,11 +156,13 @@ def _uniform(scores: Tensor, mask: Tensor | None, over_parents: OverParents, lea
 
 
 def _random(seed: int) -> Choose:
-    """Couplings drawn evenly from all distributions, for each child once."""
+    """Couplings drawn evenly from all distributions, for each child once; the same in windows that route alone."""
 
     def choose(scores: Tensor, mask: Tensor | None, over_parents: OverParents, leaky: bool) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
-        drawn = torch.empty(scores.shape[1:]).exponential_(generator=generator).log().to(scores)
+        # Windows that route alone may come one by one, as examples, or on their grid, as tiles have it.
+        shape = scores.shape[-2:] if over_parents is over_own_parents else scores.shape[1:]
+        drawn = torch.empty(shape).exponential_(generator=generator).log().to(scores)
         return compete(drawn.expand(scores.shape), mask, None, over_parents, leaky=leaky)
 
     return choose

@@ -7,6 +7,7 @@ and all stay from 0 to 1. The gradient is that of `gradients.wrong_odds`.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -162,42 +163,52 @@ class AttackCurve:
     silent: float
 
 
-def attack_curve(
+def attack_curves(
     model: ImageModel,
     data: Shown,
     epsilons: Sequence[float],
-    method: str = "fgsm",
+    methods: Sequence[str] = ("fgsm",),
     *,
     steps: int = STEPS,
     targeted: bool = False,
     source: ImageModel | None = None,
     seed: int = 0,
     batch_size: int = 50,
-) -> AttackCurve:
-    """Accuracy under attack at each epsilon. targeted: towards a random wrong class of each example.
+) -> list[AttackCurve]:
+    """For each method the accuracy at each epsilon. targeted: towards a random wrong class of each example.
 
     source: the network that the changes are made on, if another (a black box: the attacker sees nothing of `model`).
     """
-    check_choice("attack_curve", "method", method, METHODS)
+    for method in methods:
+        check_choice("attack_curves", "method", method, METHODS)
     for epsilon in epsilons:
-        check_positive("attack_curve", "epsilon", epsilon)
+        check_positive("attack_curves", "epsilon", epsilon)
     device = next(model.parameters()).device
-    maker = model if source is None else source.to(device)
+    maker = model if source is None else brought(source, device)
     images, labels = data.images.to(device), data.labels.to(device)
-    check_images("attack_curve", maker, images[:1])
+    check_images("attack_curves", maker, images[:1])
     targets = wrong_targets(labels, model.classes, seed) if targeted else None
     parts = torch.arange(len(data), device=device).split(batch_size)
     chosen = [(images[rows], labels[rows], None if targets is None else targets[rows]) for rows in parts]
     silent = sum(int((image_gradients(maker, *part).flatten(1) == 0).all(-1).sum()) for part in chosen)
-    points = [_point(0.0, evaluate(model, data, batch_size=batch_size).activations, data.labels, targets)]
-    for epsilon in epsilons:
-        answers = []
-        for number, part in enumerate(bar(chosen, f"{method} {epsilon:g}")):
-            draws = Generator().manual_seed(seed + number)
-            changed = perturb(method, maker, part[0], part[1], epsilon, part[2], steps=steps, generator=draws)
-            answers.append(answer(model, changed))
-        points.append(_point(epsilon, torch.cat(answers), data.labels, targets))
-    return AttackCurve(method, tuple(points), silent / len(data))
+    clean = _point(0.0, evaluate(model, data, batch_size=batch_size).activations, data.labels, targets)
+    curves = []
+    for method in methods:
+        points = [clean]
+        for epsilon in epsilons:
+            answers = []
+            for number, part in enumerate(bar(chosen, f"{method} {epsilon:g}")):
+                draws = Generator().manual_seed(seed + number)
+                changed = perturb(method, maker, part[0], part[1], epsilon, part[2], steps=steps, generator=draws)
+                answers.append(answer(model, changed))
+            points.append(_point(epsilon, torch.cat(answers), data.labels, targets))
+        curves.append(AttackCurve(method, tuple(points), silent / len(data)))
+    return curves
+
+
+def brought(source: ImageModel, device: torch.device) -> ImageModel:
+    """The network on this device: itself, or a copy where it is elsewhere."""
+    return source if next(source.parameters()).device == device else copy.deepcopy(source).to(device)
 
 
 def _point(epsilon: float, activations: Tensor, labels: Tensor, targets: Tensor | None) -> AttackPoint:
@@ -231,9 +242,9 @@ def attack_examples(
     source: ImageModel | None = None,
     seed: int = 0,
 ) -> AttackExamples:
-    """The images themselves, as `attack_curve` would change and answer them, for a picture."""
+    """The images themselves, as `attack_curves` would change and answer them, for a picture."""
     device = next(model.parameters()).device
-    maker = model if source is None else source.to(device)
+    maker = model if source is None else brought(source, device)
     images, labels = data.images.to(device), data.labels.to(device)
     targets = wrong_targets(labels, model.classes, seed) if targeted else None
     changed = [images]

@@ -65,10 +65,11 @@ def paired_difference(scores: tuple[float, ...], others: tuple[float, ...], coun
 
 @dataclass(frozen=True)
 class Comparison:
-    """The variants of some options, in the order in which they were given."""
+    """The variants of some options, in the order in which they were given. measure: what their scores are."""
 
     names: tuple[str, ...]
     variants: tuple[Variant, ...]
+    measure: str = "accuracy"
 
     def title(self, variant: Variant) -> str:
         return ", ".join(f"{name} {value}" for name, value in zip(self.names, variant.values, strict=True))

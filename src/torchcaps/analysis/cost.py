@@ -35,11 +35,15 @@ class GradientNorms:
 
 @dataclass(frozen=True)
 class IterationCost:
-    """The median time of a layer with so many iterations, and the most bytes that live at once beside its input."""
+    """The median time of a layer with so many iterations, and the most bytes that live at once beside its input.
+
+    spread: how far apart the times of the middle half of the runs are, in seconds.
+    """
 
     iterations: int
     seconds: float
     peak_bytes: int
+    spread: float = 0.0
 
 
 def gradient_norms(model: Model, batch: Batch, loss: Loss) -> dict[str, GradientNorms]:
@@ -77,8 +81,11 @@ def iteration_costs(layer: RoutedLayer, children: Capsules, repeats: int = 5) ->
             if children.poses.is_cuda:
                 torch.cuda.synchronize()
             spent.append(time.perf_counter() - start)
-    rows = zip(times, peaks, strict=True)
-    return tuple(IterationCost(count, statistics.median(spent), peak) for count, (spent, peak) in enumerate(rows, 1))
+    found = []
+    for iterations, (spent, peak) in enumerate(zip(times, peaks, strict=True), 1):
+        low, median, high = statistics.quantiles(spent, method="inclusive")
+        found.append(IterationCost(iterations, median, peak, high - low))
+    return tuple(found)
 
 
 def peak_bytes(work: Callable[[], Any]) -> int:

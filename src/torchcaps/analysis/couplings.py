@@ -33,8 +33,9 @@ class CouplingFacts:
     active_entropy: the entropy of the last iteration, children weighed by their activations.
     dependence: the share of the entropy of mean couplings that the input explains, 1 - mean H(c) / H(mean c): 0 means
         the same couplings for every input, 1 that the input alone decides.
-    parse_tree: the mutual information of a child's parent and the class of the input, as a share of the most possible:
-        1 means that in each class every child has one parent, another one in every class. None without one class each.
+    parse_tree: the mutual information of a child's parent and the class of the input, above what chance gives, as a
+        share of the most possible: 1 means that in each class every child has one parent, another one in every class; 0
+        no more than with the labels shuffled. None without one class each.
     mass: what each parent receives of all couplings, as a multiple of an even share, [j].
     even: what a coupling would be if all were uniform.
     histogram: how many couplings of the last iteration lie in each fiftieth from 0 to 1.
@@ -78,12 +79,15 @@ class CouplingTally:
         self.evenness: Tensor = torch.zeros((), dtype=torch.float64)  # [r 2]: relative entropy, polarised children
         self.weighed = torch.zeros(2, dtype=torch.float64)  # relative entropy times activation, activation
         self.histogram = torch.zeros(BINS, dtype=torch.float64)
-        self.sums: Tensor | None = None  # of couplings for each class, [y *rest i j]
-        self.counts: Tensor  # [y *rest i]
+        self.sums: Tensor | None = None  # of couplings for each labelling and class, [s y *rest i j]
+        self.counts: Tensor  # [s y *rest i]
         self.nats: Tensor  # of entropies, [*rest i]
 
     def add(self, steps: list[Couplings], gathered: Gathered, labels: Tensor | None = None) -> None:
-        """The couplings [*b i j] after each iteration for these children; labels [b] where inputs have one class."""
+        """The couplings [*b i j] after each iteration for these children; labels [b s] where inputs have one class.
+
+        The first column of labels is the truth; any others are shuffled, to tell what chance gives.
+        """
         over_parents = self.over_parents = gathered.over_parents
         steps = [couplings.cpu() for couplings in steps]  # not every device has float64
         last = steps[-1]
@@ -117,26 +121,29 @@ class CouplingTally:
             couplings, real, nats = (part.flatten(0, last) for part in (couplings, real, nats))
             if self.alike:
                 couplings, real, nats = (part.unsqueeze(1) for part in (couplings, real, nats))
-        group = torch.zeros(batch, dtype=torch.long) if labels is None else labels
-        group = group.cpu().repeat_interleave(len(couplings) // batch)
+        groups = torch.zeros(batch, 1, dtype=torch.long) if labels is None else labels
+        groups = groups.cpu().repeat_interleave(len(couplings) // batch, 0)
         if self.sums is None:
-            self.sums = couplings.new_zeros((self.classes or 1, *couplings.shape[1:]), dtype=torch.float64)
+            size = (groups.shape[1], self.classes or 1, *couplings.shape[1:])
+            self.sums = couplings.new_zeros(size, dtype=torch.float64)
             self.counts = self.sums[..., 0].clone()
-            self.nats = self.counts[0].clone()
-        self.sums.index_add_(0, group, (couplings * real.unsqueeze(-1)).double())
-        self.counts.index_add_(0, group, real.double())
+            self.nats = self.counts[0, 0].clone()
+        given, there = (couplings * real.unsqueeze(-1)).double(), real.double()
+        for sums, counts, group in zip(self.sums, self.counts, groups.T, strict=True):
+            sums.index_add_(0, group, given)
+            counts.index_add_(0, group, there)
         self.nats += (nats * real).double().sum(0)
 
     def facts(self) -> CouplingFacts:
         """What the couplings so far say."""
         assert self.sums is not None
-        counts = self.counts.sum(0, keepdim=True)  # [1 *rest i]
-        means = _mean(self.sums.sum(0, keepdim=True), counts)
+        counts = self.counts[0].sum(0, keepdim=True)  # [1 *rest i]
+        means = _mean(self.sums[0].sum(0, keepdim=True), counts)
         once, most = self._once((counts > 0).double(), means.shape[-1])
         overall = child_entropy(means, self.over_parents)
         possible = (once * overall).sum()
         explained = (once * (overall - self.nats / counts.clamp(min=1))).sum().clamp(min=0)
-        mass = self.sums.flatten(0, -2).sum(0)
+        mass = self.sums[0].flatten(0, -2).sum(0)
         entropy, polarised = (self.evenness / max(self.children, 1.0)).clamp(max=1).mT.tolist()
         return CouplingFacts(
             entropy=tuple(entropy),
@@ -152,11 +159,16 @@ class CouplingTally:
 
     def _parse_tree(self, overall: Tensor, once: Tensor, most: Tensor) -> float:
         assert self.sums is not None
-        within = child_entropy(_mean(self.sums, self.counts), self.over_parents)  # [y *rest i]
-        chances = safe_divide(self.counts, self.counts.sum(0))
-        told = (once * (overall - (chances * within).sum(0))).sum().clamp(min=0)
+        told = []
+        for sums, counts in zip(self.sums, self.counts, strict=True):
+            within = child_entropy(_mean(sums, counts), self.over_parents)  # [y *rest i]
+            chances = safe_divide(counts, counts.sum(0))
+            told.append((once * (overall - (chances * within).sum(0))).sum())
+        chances = safe_divide(self.counts[0], self.counts[0].sum(0))
         classes = -torch.xlogy(chances, chances).sum(0)
-        return _ratio(told, (once * torch.minimum(classes, most)).sum())
+        possible = (once * torch.minimum(classes, most)).sum()
+        lucky = torch.stack(told[1:]).mean() if told[1:] else torch.zeros(())
+        return _ratio((told[0] - lucky).clamp(min=0), possible - lucky)
 
 
 def _mean(sums: Tensor, counts: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from torchcaps.types import Capsules
 
 DEAD = 0.1  # a capsule whose activation never reaches this is dead; where parents share one: of an even share
 STARVED = 0.1  # a parent that receives less than this of an even share is starved
+SHUFFLES = 8  # of labels, to tell what chance gives
 FEW = 64  # examples for what is measured on one batch
 
 
@@ -168,14 +169,18 @@ def coupling_facts(model: Model, data: Examples, batch_size: int = 16) -> dict[s
     """What the couplings of each routed layer are on these examples."""
     layers = named_layers("health", model)
     texts = isinstance(model, TextModel)
-    one = data.batch(torch.zeros(1, dtype=torch.long)).labels.ndim == 1
+    truth = torch.cat([batch.labels for batch in batches(data, batch_size)])
+    one = truth.ndim == 1
     classes = len(data.classes) if one else None
+    draws = torch.Generator().manual_seed(0)
+    lots = [truth[torch.randperm(len(truth), generator=draws)] for _ in range(SHUFFLES)]
+    labels = torch.stack([truth, *lots], -1).split(batch_size)
     tallies = {
         name: CouplingTally(classes, leaky=layer.routing.leaky, alike=texts and not isinstance(layer, ConvCapsules))
         for name, layer in layers.items()
     }
     device = next(model.parameters()).device
-    for batch in bar(batches(data, batch_size), "couplings", -(-len(data) // batch_size)):
+    for number, batch in enumerate(bar(batches(data, batch_size), "couplings", len(labels))):
         seen, _ = children_of_layers(model, batch.inputs.to(device))
         for name, layer in layers.items():
             gathered = layer.gather(seen[name])
@@ -184,7 +189,7 @@ def coupling_facts(model: Model, data: Examples, batch_size: int = 16) -> dict[s
             )
             prior = prior_of(layer.routing)
             couplings = [step.routed.couplings - (0 if prior is None else prior) for step in steps]
-            tallies[name].add(couplings, gathered, batch.labels if one else None)
+            tallies[name].add(couplings, gathered, labels[number] if one else None)
     return {name: tally.facts() for name, tally in tallies.items()}
 
 

@@ -24,6 +24,7 @@ SHUFFLES = {"2x2": (2, 2), "3x3": (3, 3), "rows": (4, 1)}
 MIRRORED = {"mirrored": (2, 2)}
 JUMBLES = [*SHUFFLES, *MIRRORED]
 INK = 0.1  # a pixel is ink if it lies further than this from the background
+CLEAR = 2 / 3  # of the border of an image is background, where a thing stands alone
 
 
 def jumble(images: Float[Tensor, "b c h w"], kind: str, seed: int = 0) -> Float[Tensor, "b c h w"]:
@@ -97,6 +98,13 @@ def side_by_side(left: Float[Tensor, "b c h w"], right: Float[Tensor, "b c h w"]
     return canvas.clamp(0, 1)
 
 
+def stand_alone(images: Float[Tensor, "b c h w"]) -> bool:
+    """Do most images show a thing before an even background, from which it can be cut out? Photos seldom do."""
+    border = [images[..., 0, :], images[..., -1, :], images[..., :, 0], images[..., :, -1]]
+    clear = (torch.cat(border, -1) - _corners(images).squeeze(-1)).abs().amax(1) <= INK  # [b n]
+    return float((clear.float().mean(-1) >= CLEAR).float().mean()) > 0.5
+
+
 def _corners(images: Tensor) -> Tensor:
     """The background [*b c 1 1]: the median of the four corners."""
     corners = torch.stack([images[..., y, x] for y in (0, -1) for x in (0, -1)])
@@ -117,11 +125,13 @@ def _cut_out(image: Tensor, width: int) -> Tensor:
 
 def other_partners(labels: Int[Tensor, " n"], seed: int = 0) -> Int[Tensor, " n"]:
     """For each example another one of another class, at random by the seed."""
-    same = labels.unsqueeze(0) == labels.unsqueeze(1)
-    if bool(same.all()):
+    order, counts = labels.argsort(stable=True), torch.bincount(labels)
+    others = len(labels) - counts
+    if not int(others[labels].min()):
         raise complaint("side by side", "images of two classes or more", "one", "Take more images.")
-    draws = torch.rand(same.shape, generator=Generator().manual_seed(seed))
-    return draws.masked_fill(same, -1).argmax(-1)
+    draws = torch.rand(len(labels), generator=Generator().manual_seed(seed), dtype=torch.float64)
+    # In the order of classes, those of the others follow one's own, around the end.
+    return order[(counts.cumsum(0)[labels] + (draws * others[labels]).long()) % len(labels)]
 
 
 @dataclass(frozen=True)
@@ -150,12 +160,19 @@ class JumbleResult:
         return wilson_interval(self.evaluation.count - self.evaluation.errors, self.evaluation.count)
 
 
+def no_pairs(data: Shown) -> str:
+    """Why these images are not put side by side, or nothing."""
+    if len(data.classes) < 3:
+        return "to name two of two classes is no art"
+    return "" if stand_alone(data.images) else "the things do not stand before an even background"
+
+
 def jumbled_sets(data: Shown, seed: int = 0) -> dict[str, Shown]:
-    """The images whole, jumbled in every way, and of three classes or more side by side with one of another class."""
+    """The images whole, jumbled in every way, and, unless `no_pairs`, side by side with one of another class."""
     if data.labels.ndim > 1:
         raise complaint("jumble", "images that show one thing", "pairs", "Choose a run on single things.")
     sets = {"whole": data} | {kind: replace(data, images=jumble(data.images, kind, seed)) for kind in JUMBLES}
-    if len(data.classes) < 3:  # to name two of two classes is no art
+    if no_pairs(data):
         return sets
     partners = other_partners(data.labels, seed)
     pairs = side_by_side(data.images, data.images[partners])
@@ -163,14 +180,29 @@ def jumbled_sets(data: Shown, seed: int = 0) -> dict[str, Shown]:
     return sets
 
 
-def jumble_test(model: ImageModel, data: Shown, seed: int = 0) -> dict[str, JumbleResult]:
-    """What a network answers to images whole, jumbled in every way, and side by side."""
-    check_images("jumble", model, data.images)
-    sets = jumbled_sets(data, seed)
+def jumble_test(model: ImageModel, sets: dict[str, Shown]) -> dict[str, JumbleResult]:
+    """What a network answers to `jumbled_sets`: images whole, jumbled in every way, and side by side."""
+    check_images("jumble", model, sets["whole"].images)
     return {kind: JumbleResult(kind, evaluate(model, images)) for kind, images in sets.items()}
 
 
-def sureness(results: dict[str, JumbleResult]) -> float:
-    """The mean confidence on shuffled images, as a share of that on whole ones."""
-    shuffled = torch.cat([results[kind].confidence for kind in SHUFFLES]).mean()
-    return float(shuffled / results["whole"].confidence.mean())
+@dataclass(frozen=True)
+class Sureness:
+    """The mean confidence on shuffled images as a share of that on whole ones, with its 95 % interval.
+
+    A single image has none.
+    """
+
+    share: float
+    interval: tuple[float, float] | None
+
+
+def sureness(results: dict[str, JumbleResult], z: float = 1.959964) -> Sureness:
+    """How sure a network stays. The interval is that of a ratio of means: whole and shuffled, image by image."""
+    whole = results["whole"].confidence.double()
+    shuffled = torch.stack([results[kind].confidence for kind in SHUFFLES]).double().mean(0)
+    share = float(shuffled.mean() / whole.mean())
+    if len(whole) < 2:
+        return Sureness(share, None)
+    half = z * float((shuffled - share * whole).std() / whole.mean()) / len(whole) ** 0.5
+    return Sureness(share, (max(0.0, share - half), share + half))

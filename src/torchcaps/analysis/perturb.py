@@ -47,12 +47,14 @@ class Sheet:
 class Meanings:
     """The correlation of every pose dimension of a class with what was done to its images, for factors f.
 
-    Not a number where there are no images of a class, or a dimension never moves.
+    Not a number where there are no images of a class, or a dimension never moves. shuffled: the same with factors that
+    were not those of the images.
     """
 
     classes: tuple[str, ...]
     factors: tuple[str, ...]
     correlations: Float[Tensor, "y d f"]
+    shuffled: Float[Tensor, "y d f"]
 
     @property
     def strength(self) -> Float[Tensor, "d f"]:
@@ -61,12 +63,22 @@ class Meanings:
 
     @property
     def best(self) -> Float[Tensor, " f"]:
-        """The absolute correlation of the dimension that follows a factor best in its class, averaged over classes."""
-        return self.correlations.abs().nan_to_num(-1).amax(1).where(self._seen, torch.nan).nanmean(0)
+        """The absolute correlation of the dimension that follows a factor best in its class, averaged over classes.
+
+        The largest of many is never zero: compare with `chance`.
+        """
+        return _largest(self.correlations).nanmean(0)
 
     @property
-    def _seen(self) -> Tensor:
-        return self.correlations.isfinite().any(1)
+    def chance(self) -> float:
+        """What `best` is where no dimension follows anything, averaged over factors."""
+        return float(_largest(self.shuffled).nanmean())
+
+
+def _largest(correlations: Float[Tensor, "y d f"]) -> Float[Tensor, "y f"]:
+    """The largest absolute correlation over dimensions; not a number where there is none."""
+    seen = correlations.isfinite().any(1)
+    return correlations.abs().nan_to_num(-1).amax(1).where(seen, torch.nan)
 
 
 @judged
@@ -134,9 +146,10 @@ def dimension_meanings(
     if data.batch(torch.arange(1)).labels.ndim > 1:
         raise complaint("dimension_meanings", "images of one thing each", "pairs", "Use a run on single things.")
     device = next(model.parameters()).device
-    generator = Generator().manual_seed(seed)
+    generator, lots = Generator().manual_seed(seed), Generator().manual_seed(seed + 1)
     chosen = some_of_each(data, per_class, seed)
     correlations: list[Tensor] = []
+    shuffled: list[Tensor] = []
     for label in bar(range(len(data.classes)), "varying images"):
         poses, factors = [], []
         for index in chosen[label]:
@@ -144,14 +157,13 @@ def dimension_meanings(
             varied, known = vary(image.repeat(variations, 1, 1, 1), generator)
             poses.append(model(varied.to(device)).poses[:, label].cpu())
             factors.append(known)
-        if poses:
-            correlations.append(within(torch.stack(poses), torch.stack(factors)))
-        else:
-            correlations.append(torch.full((1, len(FACTORS)), torch.nan))
+        others = [known[torch.randperm(variations, generator=lots)] for known in factors]
+        for found, told in ((correlations, factors), (shuffled, others)):
+            nothing = torch.full((1, len(FACTORS)), torch.nan)
+            found.append(within(torch.stack(poses), torch.stack(told)) if poses else nothing)
     dims = max(len(part) for part in correlations)
-    return Meanings(
-        tuple(data.classes), FACTORS, torch.stack([part.expand(dims, len(FACTORS)) for part in correlations])
-    )
+    both = (torch.stack([part.expand(dims, -1) for part in found]) for found in (correlations, shuffled))
+    return Meanings(tuple(data.classes), FACTORS, *both)
 
 
 def some_of_each(data: Examples, count: int, seed: int = 0) -> list[list[int]]:

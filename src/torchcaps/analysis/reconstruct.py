@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Generator, Tensor
 
 from torchcaps.bars import bar
 from torchcaps.data import Examples
 from torchcaps.errors import complaint
-from torchcaps.evaluate import batches, hits, judged, top_classes
+from torchcaps.evaluate import hits, judged, top_classes
 from torchcaps.models import ImageModel
 from torchcaps.types import Capsules
 
@@ -83,20 +83,21 @@ def draw_classes(model: ImageModel, image: Float[Tensor, "c h w"], labels: Seque
 @judged
 @torch.no_grad()
 def first_answers(model: ImageModel, data: Examples, right: int, wrong: int) -> tuple[list[int], list[int]]:
-    """The first examples answered rightly, taking the classes in turn, and the first mistakes.
+    """Examples answered rightly, taking the classes in turn, and mistakes.
 
-    The search ends when there are enough of both, or with the data.
+    They are looked for in one random order, always the same, as data may stand in the order of their classes. The
+    search ends when there are enough of both, or with the data.
     """
     device = next(model.parameters()).device
     good: dict[int, list[int]] = {}
     bad: list[int] = []
-    start = 0
-    for batch in bar(batches(data, 64), "looking for mistakes", -(-len(data) // 64)):
+    order = torch.randperm(len(data), generator=Generator().manual_seed(0)).split(64)
+    for rows in bar(order, "looking for mistakes"):
+        batch = data.batch(rows)
         found = hits(model(batch.inputs.to(device)).activations.cpu(), batch.labels).tolist()
         firsts = batch.labels.view(len(found), -1)[:, 0].tolist()
-        for index, (hit, label) in enumerate(zip(found, firsts, strict=True), start):
-            (good.setdefault(label, []) if hit else bad).append(index)
-        start += len(found)
+        for row, hit, label in zip(rows.tolist(), found, firsts, strict=True):
+            (good.setdefault(label, []) if hit else bad).append(row)
         if len(good) >= min(right, model.classes) and sum(map(len, good.values())) >= right and len(bad) >= wrong:
             break
     turns = [several[turn] for turn in range(right) for _, several in sorted(good.items()) if turn < len(several)]

@@ -27,6 +27,9 @@ class Shown:
     def batch(self, indices: Tensor) -> Batch:
         return Batch(self.images[indices], self.labels[indices])
 
+    def take(self, rows: Tensor) -> Shown:
+        return Shown(self.images[rows], self.labels[rows], self.classes)
+
 
 def some(data: Examples, count: int, seed: int = 0) -> Shown:
     """So many examples of a data set, drawn at random by the seed; all of them where there are no more."""
@@ -36,12 +39,11 @@ def some(data: Examples, count: int, seed: int = 0) -> Shown:
     return Shown(batch.inputs, batch.labels, data.classes)
 
 
-def varied(data: Shown, count: int) -> Shown:
-    """So many of the examples, taking the classes (of the first thing in each) in turn, as they come."""
+def varied(data: Shown, count: int) -> Tensor:
+    """The rows of so many examples, taking the classes (of the first thing in each) in turn, as they come."""
     labels = data.labels.view(len(data), -1)[:, :1]
     turns = one_hot(labels[:, 0], len(data.classes)).cumsum(0).gather(1, labels)[:, 0]
-    rows = turns.argsort(stable=True)[:count]
-    return Shown(data.images[rows], data.labels[rows], data.classes)
+    return turns.argsort(stable=True)[:count]
 
 
 def check_images(owner: str, model: object, images: Tensor) -> None:

@@ -6,6 +6,7 @@ and the confidence (no class is active). Each gives a number for each image, the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -31,16 +32,24 @@ BATCH = 50
 class Roc:
     """What a detector finds as its threshold falls.
 
-    alarms: the share of known images taken for strange, found: that of strange ones, both [m], from 0 to 1.
+    alarms: the share of known images taken for strange, found: that of strange ones, both [m], from 0 to 1. known,
+    strange: how many images there are of each.
     """
 
     alarms: Tensor
     found: Tensor
+    known: int
+    strange: int
 
     @property
     def area(self) -> float:
         """The chance that a strange image gets a larger number than a known one: 0.5 is a guess, 1 is perfect."""
         return float(torch.trapezoid(self.found, self.alarms))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the area; see `area_interval`."""
+        return area_interval(self.area, self.known, self.strange)
 
     def found_at(self, alarms: float = FALSE_ALARMS) -> float:
         """The share of strange images found by the lowest threshold with no more false alarms than this."""
@@ -58,7 +67,30 @@ def roc(known: Float[Tensor, " n"], strange: Float[Tensor, " m"]) -> Roc:
     found = is_strange.cumsum(0)[last] / len(strange)
     alarms = (1 - is_strange).cumsum(0)[last] / len(known)
     start = torch.zeros(1, dtype=torch.float64)
-    return Roc(torch.cat([start, alarms]), torch.cat([start, found]))
+    return Roc(torch.cat([start, alarms]), torch.cat([start, found]), len(known), len(strange))
+
+
+def area_interval(area: float, known: int, strange: int, z: float = 1.959964) -> tuple[float, float]:
+    """The 95 % interval of an area under the curve: all areas that would be within z deviations of the one seen.
+
+    The deviation is that of Hanley and McNeil (1982), taken at the end of the interval, as in Newcombe (2006, method
+    5): the interval stays from 0 to 1, and has a width where the area is 1.
+    """
+    more = (known + strange) / 2 - 1
+
+    def apart(other: float) -> float:
+        spread = 1 + more * ((1 - other) / (2 - other) + other / (1 + other))
+        return (area - other) ** 2 - z * z * other * (1 - other) / (known * strange) * spread
+
+    return _root(apart, 0.0, area), _root(apart, 1.0, area)
+
+
+def _root(function: Callable[[float], float], outside: float, inside: float) -> float:
+    """Where a function changes its sign, from above zero outside to below inside, by halving."""
+    for _ in range(50):
+        middle = (outside + inside) / 2
+        outside, inside = (middle, inside) if function(middle) > 0 else (outside, middle)
+    return inside
 
 
 def strangeness(result: Evaluation) -> dict[str, Tensor]:
@@ -77,8 +109,8 @@ def strange_images(model: ImageModel, data: Shown, kind: str, seed: int = 0) -> 
     """As many strange images as there are known ones.
 
     noise: each pixel at random. jumbled: nine parts shuffled. attacked: changed by `bim` with epsilon 0.2, so that the
-    network answers wrongly. scattered: the same changes at other pixels, at random; a detector that finds these as
-    well notices changes of that size, not the attack.
+    network answers wrongly. scattered: the same changes at other pixels, at random, turned round where they would leave
+    0 to 1, so that none is cut off; a detector that finds these as well notices changes of that size, not the attack.
     """
     check_choice("strange_images", "kind", kind, MADE)
     check_images("strange_images", model, data.images)
@@ -94,7 +126,9 @@ def strange_images(model: ImageModel, data: Shown, kind: str, seed: int = 0) -> 
         if kind == "scattered":
             changes = (images - data.images).flatten(1)
             places = torch.rand(changes.shape, generator=draws).argsort(-1)
-            images = (data.images + changes.gather(1, places).view_as(images)).clamp(0, 1)
+            moved = changes.gather(1, places).view_as(images)
+            there = data.images + moved
+            images = there.where((there >= 0) & (there <= 1), data.images - moved)
     return Shown(images, data.labels, data.classes)
 
 

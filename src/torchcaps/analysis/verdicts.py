@@ -9,6 +9,8 @@ EVEN, SHARP = 0.95, 0.2  # a mean entropy above is nearly uniform, below nearly 
 FIXED, FREE = 0.05, 0.5  # a dependence below is a fixed weighting, above decided by the input
 
 VANISHED = 1e-3  # a gradient below this share of the last layer's
+ENOUGH = 30  # examples; with fewer, what was not seen may still be there
+UNSEEN = 0.05  # a loss of accuracy that an interval must exclude before nothing is said to be lost
 
 
 def health_verdicts(health: Health) -> list[str]:
@@ -16,7 +18,7 @@ def health_verdicts(health: Health) -> list[str]:
     layers = health.layers
     return [
         *capsule_verdicts(health),
-        *(coupling_verdict(layer) for layer in layers),
+        *(coupling_verdict(layer, health.examples) for layer in layers),
         *(mirror_verdict(layer) for layer in layers),
         *gradient_verdicts(health),
         *([] if health.moves is None else [move_verdict(health)]),
@@ -25,11 +27,15 @@ def health_verdicts(health: Health) -> list[str]:
 
 def capsule_verdicts(health: Health) -> list[str]:
     """Which capsules are dead or starved, layer by layer."""
-    lines = [f"{each.name}: dead: {_of(each.dead, len(each.activity))}" for each in health.primaries]
+    few = health.examples < max(ENOUGH, 3 * len(health.classes))
+    doubt = f"; {health.examples:,} examples are too few to tell" if few else ""
+    lines = []
+    for each in health.primaries:
+        lines.append(f"{each.name}: dead: {_of(each.dead, len(each.activity))}{doubt if each.dead else ''}")
     for layer in health.layers:
         names = (*health.classes, "noise") if layer.gives_classes else None
         dead, starved = (_of(which, len(layer.activity), names) for which in (layer.dead, layer.starved))
-        lines.append(f"{layer.name}: dead: {dead}; starved: {starved}")
+        lines.append(f"{layer.name}: dead: {dead}; starved: {starved}{doubt if layer.dead or layer.starved else ''}")
     return lines
 
 
@@ -39,13 +45,15 @@ def _of(which: tuple[int, ...], total: int, names: tuple[str, ...] | None = None
     return f"{len(which)} of {total}" + (f" ({listed}{more})" if which else "")
 
 
-def coupling_verdict(layer: LayerHealth) -> str:
-    """Whether routing decides anything in this layer, as far as its couplings tell."""
+def coupling_verdict(layer: LayerHealth, examples: int) -> str:
+    """Whether routing decides anything in this layer, as far as its couplings on so many examples tell."""
     facts = layer.couplings
     entropy = facts.entropy[-1]
     if entropy > EVEN:
         return f"{layer.name}: couplings are nearly uniform (entropy {entropy:.4f}): routing seems to do little here"
     kind = "nearly all or nothing" if entropy < SHARP else "soft"
+    if facts.dependence < FIXED and examples < ENOUGH:
+        return f"{layer.name}: couplings are {kind}; {examples} examples are too few to tell if they follow the input"
     if facts.dependence < FIXED:
         return f"{layer.name}: couplings are {kind} and nearly the same for every input, like a fixed weighting"
     share = f"{facts.dependence:.0%} of their entropy"
@@ -57,7 +65,8 @@ def mirror_verdict(layer: LayerHealth) -> str:
     """Whether the network tells the children of this layer from their negatives."""
     if layer.mirror.change < 1e-5:
         return f"{layer.name}: children x and -x give the same answer: the layer cannot tell them apart"
-    return f"{layer.name}: x and -x differ: {layer.mirror.answers:.0%} of answers change"
+    change = f"activations change by {layer.mirror.change:.3f}, and {layer.mirror.answers:.0%} of answers"
+    return f"{layer.name}: the network tells children x from -x: {change}"
 
 
 def gradient_verdicts(health: Health) -> list[str]:
@@ -85,9 +94,12 @@ def cost_verdict(layer: LayerHealth) -> str:
     first, last = layer.costs[0], layer.costs[-1]
     if first is last:
         return f"{layer.name}: one iteration, {1e3 * first.seconds:.1f} ms"
-    each = (last.seconds - first.seconds) / (last.iterations - 1)
-    room = (last.peak_bytes - first.peak_bytes) / (last.iterations - 1)
-    return f"{layer.name}: about {1e3 * each:.1f} ms and {room / 1e6:.1f} MB for each iteration after the first"
+    more, room = last.seconds - first.seconds, max(0, last.peak_bytes - first.peak_bytes)
+    time = f"about {1e3 * more / (last.iterations - 1):.1f} ms"
+    if more <= max(first.spread, last.spread):
+        time = "a time within the noise"
+    room_each = f"{room / (last.iterations - 1) / 1e6:.1f} MB"
+    return f"{layer.name}: {time} and {room_each} for each iteration after the first"
 
 
 def move_verdict(health: Health) -> str:
@@ -95,7 +107,7 @@ def move_verdict(health: Health) -> str:
     assert health.moves is not None
     most = health.moves.responses[-1]
     share = most.angle / health.moves.between if health.moves.between else 0.0
-    angle = f"{most.angle:.1f} degrees, {share:.0%} of the angle between images of one class"
+    angle = f"{most.angle:.1f} degrees, {share:.0%} of the angle between images of the same answer"
     return f"{most.move}: the pose of the class turns by {angle}; its activation changes by {most.change:.3f}"
 
 
@@ -112,12 +124,22 @@ def ablation_verdicts(found: Ablations) -> list[str]:
 
 def _ablation_verdict(layer: str, uniform: Ablation, frozen: Ablation) -> str:
     where = "routing" if layer == ALL else f"routing in {layer}"
+    lost = f"uniform couplings lose {_points(uniform)}, frozen {_points(frozen)}"
     if not uniform.matters:
+        if _may_hide(uniform):
+            return f"too few examples to tell whether {where} matters: {lost}"
         others = f", but frozen ones {_points(frozen)}" if frozen.matters else ""
         return f"{where} decides nothing that can be told: uniform couplings lose {_points(uniform)}{others}"
-    if not frozen.matters:
-        return f"{where} acts as a fixed weighting: uniform couplings lose {_points(uniform)}, frozen {_points(frozen)}"
-    return f"{where} matters: uniform couplings lose {_points(uniform)}, frozen {_points(frozen)}"
+    if frozen.matters:
+        return f"{where} matters: {lost}"
+    if _may_hide(frozen):
+        return f"{where} matters, but there are too few examples to tell whether by more than a fixed weighting: {lost}"
+    return f"{where} acts as a fixed weighting: {lost}"
+
+
+def _may_hide(row: Ablation) -> bool:
+    """Could a loss that counts have gone unseen in so few examples?"""
+    return row.lost_interval[1] > UNSEEN
 
 
 def _points(row: Ablation) -> str:

@@ -33,16 +33,18 @@ def attack_command(words: list[str]) -> None:
         word = "--methods" if options.epsilons else "--epsilons"
         raise complaint("attack", f"one or more {word}", "none", f"Name some, or drop {word}.")
     networks = open_networks("attack", options.run, options.beside, options.data_dir, options.device, options.transfer)
-    from torchcaps.analysis.attacks import attack_curve, attack_examples
+    from torchcaps.analysis.attacks import attack_curves, attack_examples
     from torchcaps.analysis.shown import some, varied
 
     methods, epsilons = list(dict.fromkeys(options.methods)), sorted(set(options.epsilons))
     data = some(networks.test, options.count, options.seed)
     how = {"steps": options.steps, "targeted": options.targeted, "source": networks.source, "seed": options.seed}
     curves: Curves = {
-        name: [attack_curve(model, data, epsilons, method, **how) for method in methods]  # type: ignore[arg-type]
+        name: attack_curves(model, data, epsilons, methods, **how)  # type: ignore[arg-type]
         for name, model in networks.models.items()
     }
+    clean = [found[0].points[0] for found in curves.values()]
+    verdicts = [_fairness(clean)] if len(clean) > 1 else []
     summary = {
         "data": networks.run.config.data,
         "examples": len(data),
@@ -50,13 +52,14 @@ def attack_command(words: list[str]) -> None:
         "transfer": None if options.transfer is None else str(options.transfer),
         "steps": options.steps,
         "runs": {name: _summary(found) for name, found in curves.items()},
+        "verdicts": verdicts,
     }
     made = "" if options.transfer is None else f", changes made on {options.transfer}"
     if options.json:
         print(json.dumps(summary, indent=2, allow_nan=False))
     else:
         print(f"{networks.run.config.data}, test: {len(data):,} examples{made}")
-        _show(curves)
+        _show(curves, verdicts)
     for name, found in curves.items():
         if silent := max(curve.silent for curve in found):
             got = f"warning: {silent:.1%} of the examples have no gradient at all"
@@ -67,7 +70,7 @@ def attack_command(words: list[str]) -> None:
     from torchcaps.plots.style import save_figures
 
     model = next(iter(networks.models.values()))
-    shown = attack_examples(model, varied(data, 6), epsilons, methods[-1], **how)  # type: ignore[arg-type]
+    shown = attack_examples(model, data.take(varied(data, 6)), epsilons, methods[-1], **how)  # type: ignore[arg-type]
     figures = {
         "curve.png": attack_figure(curves, None if options.transfer is None else options.transfer.name),
         "examples.png": attack_examples_figure(shown, methods[-1]),
@@ -75,12 +78,11 @@ def attack_command(words: list[str]) -> None:
     print_pictures(save_figures(figures, folder))
 
 
-def _show(curves: Curves) -> None:
-    clean = {name: found[0].points[0] for name, found in curves.items()}
-    for name, point in clean.items():
-        print(f"{name}: clean accuracy {percent(point.accuracy, point.interval)}")
-    if len(clean) > 1:
-        print(_fairness(list(clean.values())))
+def _show(curves: Curves, verdicts: list[str]) -> None:
+    for name, found in curves.items():
+        clean = found[0].points[0]
+        print(f"{name}: clean accuracy {percent(clean.accuracy, clean.interval)}")
+    print(*verdicts, sep="\n", end="\n" * bool(verdicts))
     print("\naccuracy under attack")
     columns = [(name, curve) for name, found in curves.items() for curve in found]
     head = ["epsilon", *(f"{name} {curve.method}" for name, curve in columns)]

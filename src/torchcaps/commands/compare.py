@@ -46,7 +46,7 @@ def _training(options: object) -> TrainConfig:
 
 def _show(found: Comparison) -> None:
     width = max(len(found.title(variant)) for variant in found.variants)
-    print(f"\n{'':<{width}}  {'accuracy':>9}  {'spread':>7}  {'parameters':>11}  {'seconds':>8}  {'memory':>8}")
+    print(f"\n{'':<{width}}  {found.measure:>9}  {'spread':>7}  {'parameters':>11}  {'seconds':>8}  {'memory':>8}")
     for variant in found.variants:
         spread = "-" if variant.deviation is None else f"{variant.deviation:.2%}"
         memory = "-" if variant.memory is None else f"{variant.memory / 2**20:,.0f} MB"

@@ -178,8 +178,11 @@ def _factors(model: ImageModel, run: Run, options: Explain) -> tuple[dict[str, A
     from torchcaps.runs import parts_for
 
     meanings = dimension_meanings(model, parts_for(run, None, options.data_dir).test)
-    values = [None if value != value else value for value in meanings.best.tolist()]  # nan is no JSON
-    best = dict(zip(meanings.factors, values, strict=True))
+    names = (*meanings.factors, "what chance would give")
+    values = [
+        None if value != value else value for value in (*meanings.best.tolist(), meanings.chance)
+    ]  # no nan in JSON
+    best = dict(zip(names, values, strict=True))
     return {"best dimension, mean |r|": best}, {"factors.png": meanings_figure(meanings)}
 
 

@@ -61,6 +61,7 @@ def health_command(words: list[str]) -> None:
 
 def _show(found: Health, without: Ablations | None) -> None:
     from torchcaps.analysis.ablate import ABLATIONS
+    from torchcaps.analysis.health import FEW
     from torchcaps.analysis.verdicts import (
         ablation_verdicts,
         capsule_verdicts,
@@ -92,7 +93,8 @@ def _show(found: Health, without: Ablations | None) -> None:
     _section(
         "couplings: entropy 1 is uniform, 0 all to one parent, also with active children counting more;\n"
         "polarised: children with a coupling above 0.9; by input: 0 the same couplings for every input, 1 the input\n"
-        "alone decides them; parse tree: 1 the class of the input decides the one parent of every child",
+        "alone decides them; parse tree: 1 the class of the input decides the one parent of every child,\n"
+        "0 it tells no more than shuffled labels would",
         ("layer", "entropy after each iteration", "by activity", "polarised", "by input", "parse tree"),
         [
             (
@@ -105,7 +107,7 @@ def _show(found: Health, without: Ablations | None) -> None:
             )
             for layer in layers
         ],
-        [coupling_verdict(layer) for layer in layers],
+        [coupling_verdict(layer, found.examples) for layer in layers],
     )
     _section(
         "sign and gradient: how the answer changes when children's poses are negated; norms of the loss's gradient",
@@ -139,7 +141,8 @@ def _show(found: Health, without: Ablations | None) -> None:
             [move_verdict(found)],
         )
     _section(
-        "cost: a layer with one iteration and more, for 64 examples without gradients; rough figures",
+        f"cost: a layer with one iteration and more, for {min(FEW, found.examples)} examples without gradients; rough "
+        "figures",
         ("layer", "iterations", "milliseconds", "megabytes"),
         [
             (layer.name, str(cost.iterations), f"{1e3 * cost.seconds:.1f}", f"{cost.peak_bytes / 1e6:.1f}")

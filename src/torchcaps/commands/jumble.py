@@ -11,6 +11,8 @@ from torchcaps.parsing import parse
 if TYPE_CHECKING:
     from torchcaps.analysis.jumble import JumbleResult
 
+WIDE = 0.2  # an interval wider than this tells too little, unless all of it says the same
+
 
 def jumble_command(words: list[str]) -> None:
     from torchcaps.options import Jumble
@@ -23,15 +25,20 @@ def jumble_command(words: list[str]) -> None:
 
     check_count("jumble", "--count", options.count)
     networks = open_networks("jumble", options.run, options.beside, options.data_dir, options.device)
-    from torchcaps.analysis.jumble import jumble_test, jumbled_sets
+    from torchcaps.analysis.jumble import jumble_test, jumbled_sets, no_pairs
     from torchcaps.analysis.shown import some, varied
 
     data = some(networks.test, options.count, options.seed)
-    results = {name: jumble_test(model, data, options.seed) for name, model in networks.models.items()}
+    sets = jumbled_sets(data, options.seed)
+    results = {name: jumble_test(model, sets) for name, model in networks.models.items()}
+    verdicts = [f"{name} {_verdict(found)}" for name, found in results.items()]
+    if why := no_pairs(data):
+        verdicts.append(f"Side by side is left out: {why}.")
     summary = {
         "data": networks.run.config.data,
         "examples": len(data),
         "runs": {name: _summary(found) for name, found in results.items()},
+        "verdicts": verdicts,
     }
     if options.json:
         print(json.dumps(summary, indent=2, allow_nan=False))
@@ -39,18 +46,14 @@ def jumble_command(words: list[str]) -> None:
         print(f"{networks.run.config.data}, test: {len(data):,} examples\n")
         rows = [_row(name, result) for name, found in results.items() for result in found.values()]
         print_table(["run", "images", "confidence", "of the truth", "accuracy (95 % interval)"], rows)
-        print()
-        for name, found in results.items():
-            print(f"{name} {_verdict(found)}")
+        print("", *verdicts, sep="\n")
     folder = networks.run.folder / "jumble"
     write_results(folder, summary)
     from torchcaps.plots.jumble import confidence_figure, jumble_figure
     from torchcaps.plots.style import save_figures
 
-    model = next(iter(networks.models.values()))
-    few = varied(data, 6)
     figures = {
-        "examples.png": jumble_figure(jumbled_sets(few, options.seed), jumble_test(model, few, options.seed)),
+        "examples.png": jumble_figure(sets, next(iter(results.values())), varied(data, 6)),
         "confidence.png": confidence_figure(results),
     }
     print_pictures(save_figures(figures, folder))
@@ -65,13 +68,21 @@ def _verdict(found: dict[str, JumbleResult]) -> str:
     """stays as sure, becomes less sure, or unsure: by the mean confidence on shuffled images against whole ones."""
     from torchcaps.analysis.jumble import sureness
 
-    share = sureness(found)
-    word = "stays as sure" if share >= 0.9 else "becomes less sure" if share > 0.5 else "becomes unsure"
-    shuffled = f"{word} when parts are shuffled ({share:.0%} of its confidence)"
+    sure = sureness(found)
+    low, high = sure.interval or (0.0, float("inf"))
+    if high - low > WIDE and _how_sure(low) != _how_sure(high):
+        count = found["whole"].evaluation.count
+        return f"was shown too few images ({count:,}) to tell how sure it stays when parts are shuffled."
+    share = f"{sure.share:.0%} of its confidence, {low:.0%} to {high:.0%}"
+    shuffled = f"{_how_sure(sure.share)} when parts are shuffled ({share})"
     if "side by side" not in found:
         return f"{shuffled}."
     both = found["side by side"].accuracy
     return f"{shuffled}, and names both of two things side by side in {both:.0%} of images."
+
+
+def _how_sure(share: float) -> str:
+    return "stays as sure" if share >= 0.9 else "becomes less sure" if share > 0.5 else "becomes unsure"
 
 
 def _summary(found: dict[str, JumbleResult]) -> dict[str, object]:
@@ -86,4 +97,5 @@ def _summary(found: dict[str, JumbleResult]) -> dict[str, object]:
         }
         for kind, result in found.items()
     }
-    return {"sureness": sureness(found), "images": kinds}
+    sure = sureness(found)
+    return {"sureness": sure.share, "sureness_interval_95": sure.interval, "images": kinds}

@@ -12,11 +12,14 @@ def report_command(words: list[str]) -> None:
   torchcaps report runs/mine
   torchcaps report runs/mine --out mine.html --count 200"""
     options = parse(Report, words, "report", examples)
+    from torchcaps.device import choose_device
     from torchcaps.errors import check_count
     from torchcaps.report import write_report
     from torchcaps.runs import Run
 
     check_count("report", "count", options.count)
+    device = choose_device("report", options.device)
     run = Run.open(options.run)
-    path = write_report(run, options.out or run.folder / "report.html", data_dir=options.data_dir, count=options.count)
+    target = options.out or run.folder / "report.html"
+    path = write_report(run, target, data_dir=options.data_dir, count=options.count, device=device)
     print(f"page: {path}")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torchcaps.analysis.strange import Roc
     from torchcaps.options import Strange
 
-ALIKE = 0.01  # areas that differ by less are called alike
+WORDS = {"reconstruction": "reconstruction error", "confidence": "confidence"}
 
 
 def strange_command(words: list[str]) -> None:
@@ -42,6 +42,7 @@ def strange_command(words: list[str]) -> None:
         word: others[word] if word in others else strange_images(model, data, word, options.seed) for word in kinds
     }
     results = strange_test(model, data, strange)
+    verdicts = _verdicts(results)
     summary = {
         "data": networks.run.config.data,
         "examples": len(data),
@@ -49,20 +50,19 @@ def strange_command(words: list[str]) -> None:
             kind: {"examples": len(strange[kind]), **{word: _summary(curve) for word, curve in found.items()}}
             for kind, found in results.items()
         },
+        "verdicts": verdicts,
     }
     if options.json:
         print(json.dumps(summary, indent=2, allow_nan=False))
     else:
         print(f"{networks.run.config.data}, test: {len(data):,} examples are known\n")
         rows = [
-            [kind, f"{len(strange[kind]):,}", word, f"{curve.area:.3f}", f"{curve.found_at():.1%}"]
+            [kind, f"{len(strange[kind]):,}", word, _area(curve), f"{curve.found_at():.1%}"]
             for kind, found in results.items()
             for word, curve in found.items()
         ]
-        print_table(["strange", "examples", "detector", "area", "found at 5% false alarms"], rows)
-        print()
-        for kind, found in results.items():
-            print(_verdict(kind, found))
+        print_table(["strange", "examples", "detector", "area (95 % interval)", "found at 5% false alarms"], rows)
+        print("", *verdicts, sep="\n")
     target = networks.run.folder / "strange"
     write_results(target, summary)
     from torchcaps.plots.strange import roc_figure
@@ -90,16 +90,29 @@ def _other_data(options: Strange, word: str, data: Shown, folder: Path | None) -
     return as_shown(some(part, options.count, options.seed).images, data)
 
 
-def _summary(curve: Roc) -> dict[str, float]:
-    return {"area": curve.area, "found_at_5_percent_false_alarms": curve.found_at()}
+def _summary(curve: Roc) -> dict[str, object]:
+    return {
+        "area": curve.area,
+        "interval_95": list(curve.interval),
+        "found_at_5_percent_false_alarms": curve.found_at(),
+    }
 
 
-def _verdict(kind: str, found: dict[str, Roc]) -> str:
-    if len(found) == 1:
-        return f"{kind}: the run has no decoder, so there is its confidence alone."
-    first, second = found["reconstruction"].area, found["confidence"].area
-    if abs(first - second) < ALIKE:
-        return f"{kind}: both detectors do alike (areas {first:.3f} and {second:.3f})."
-    better, worse = ("reconstruction error", "confidence") if first > second else ("confidence", "reconstruction error")
-    areas = f"{max(first, second):.3f} against {min(first, second):.3f}"
-    return f"{kind}: the {better} tells more than the {worse} (area {areas})."
+def _area(curve: Roc) -> str:
+    low, high = curve.interval
+    return f"{curve.area:.3f} ({low:.3f} to {high:.3f})"
+
+
+def _verdicts(results: dict[str, dict[str, Roc]]) -> list[str]:
+    """Which detector tells more of each kind; where intervals overlap, these images do not tell."""
+    lines = []
+    for kind, found in results.items():
+        if len(found) == 1:
+            return ["The run has no decoder, so there is its confidence alone."]
+        worse, better = sorted(found, key=lambda word: found[word].area)
+        areas = f"(area {found[better].area:.3f} against {found[worse].area:.3f})"
+        if found[worse].interval[1] >= found[better].interval[0]:
+            lines.append(f"{kind}: these images do not tell which detector is better {areas}.")
+        else:
+            lines.append(f"{kind}: the {WORDS[better]} tells more than the {WORDS[worse]} {areas}.")
+    return lines

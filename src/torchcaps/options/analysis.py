@@ -33,7 +33,7 @@ class Health:
 class RunsBeside:
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     """The run folder."""
-    beside: Annotated[tuple[Path, ...], arg(metavar="RUN...")] = ()
+    beside: Annotated[tuple[Path, ...], arg(metavar="RUN...", help_behavior_hint="")] = ()
     """Other runs on the same images, to compare."""
     count: int = 1000
     """How many test images, drawn by the seed."""
@@ -75,8 +75,7 @@ class Strange:
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     """The run folder."""
     against: Annotated[tuple[str, ...], arg(metavar="WHAT...")] = ("noise", "jumbled", "attacked", "scattered")
-    """Strange images: noise, jumbled, attacked or scattered (the changes of an attack at other pixels, to compare with
-    it), made from the test part; or other data: a name, folder or file."""
+    """noise, jumbled, attacked, scattered (an attack's changes at other pixels); or data: a name, folder or file."""
     count: int = 1000
     """How many images of each kind, drawn by the seed."""
     data_dir: Folder = None

@@ -62,7 +62,7 @@ class Predict(TextInputs):
 class Explain(TextInputs):
     """Show why: which parts of a picture, or n-grams of a text, decided; of pictures, drawings go into RUN/explain."""
 
-    inputs: Annotated[Positional[tuple[str, ...]], arg(metavar="INPUT...")] = ()
+    inputs: Annotated[Positional[tuple[str, ...]], arg(metavar="INPUT...", help_behavior_hint="")] = ()
     """Picture files, and folders of them. For texts: the texts themselves, files of them (tables, or a text in each
     line), or - for the lines of standard input."""
     top: int = 5
@@ -72,8 +72,7 @@ class Explain(TextInputs):
     label: Name = None
     """Of images: the class to look at; left out, the most active."""
     grid: bool = False
-    """Of images: draw right answers and mistakes of the test part, from the answer and from the truth; where images
-    show two things, take them apart."""
+    """Of images: draw right answers and mistakes of the test part; where images show two things, take them apart."""
     factors: bool = False
     """Of images: which dimension of a pose follows shift, rotation, scale and thickness, on changed test images."""
     data_dir: Folder = None

@@ -16,7 +16,7 @@ class Compare(TrainConfig):
     """Train variants of a network on equal terms and say which differences are more than noise.
 
     All variants see the same examples in the same order, and as often; the options of train hold for all of them.
-    Call the same command again to go on where it was interrupted.
+    Call the same command with the --out that it names to go on where it was interrupted.
     """
 
     vary: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE,...", help_behavior_hint="")] = ()
@@ -32,7 +32,7 @@ class Viewpoint(TrainConfig):
     """Train on some viewpoints and test on new ones: a capsule network beside another that knows the old ones as well.
 
     Both are trained; then the better one again, until it does as well as the other on viewpoints it knows. Takes the
-    options of train; call the same command again to go on where it was interrupted.
+    options of train; call the same command with the --out that it names to go on where it was interrupted.
     """
 
     data: Annotated[Positional[str], arg(metavar="DATA")] = "toys"
@@ -47,7 +47,8 @@ class Viewpoint(TrainConfig):
 class Report:
     """Write one page on a run: data, training, test, right and wrong cases, what its capsules do, and how it was made.
 
-    The page is one file that needs no network, for screens, phones and paper.
+    What attack, jumble and strange have found of the run before is on it, too. The page is one file that needs no
+    network, for screens, phones and paper.
     """
 
     run: Annotated[Positional[Path], arg(metavar="RUN")]
@@ -58,3 +59,5 @@ class Report:
     """How many test examples the slower sections look at."""
     data_dir: Folder = None
     """Where data sets by name are kept."""
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """auto, cpu, cuda or mps."""

@@ -48,7 +48,7 @@ def _rows_figure(found: Comparison, title: str) -> Figure:
     axes.set_yticks(range(len(names)), names, parse_math=False)
     axes.set_ylim(len(names) - 0.4, -0.75)
     axes.margins(x=0.08)
-    axes.set_xlabel("accuracy on the test part: a point for each seed, a bar for their mean")
+    axes.set_xlabel(f"{found.measure} on the test part: a point for each seed, a bar for their mean")
     axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=1))
     axes.grid(axis="x", color="#dddddd", lw=0.7)
     axes.spines[["top", "right", "left"]].set_visible(False)
@@ -81,7 +81,7 @@ def _curves_figure(found: Comparison, axis: int, title: str) -> Figure:
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter(PercentFormatter(1))
     axes.set_xlabel({"limit": "training examples"}.get(found.names[axis], found.names[axis]))
-    axes.set_ylabel("accuracy on the test part")
+    axes.set_ylabel(f"{found.measure} on the test part")
     axes.grid(color="#dddddd", lw=0.7)
     axes.spines[["top", "right"]].set_visible(False)
     if any(order[0]):

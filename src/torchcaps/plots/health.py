@@ -14,14 +14,14 @@ from torchcaps.plots.style import GREY, PALETTE, WRONG, plain, save_figures
 
 
 def health_pictures(health: Health, ablations: Ablations | None, folder: Path) -> list[Path]:
-    """All pictures of a network's health; bars of ablations if there are any."""
-    figures = {
-        "entropy.png": entropy_figure(health),
-        "couplings.png": couplings_figure(health),
-        "mass.png": mass_figure(health),
-    }
+    """All pictures of a network's health that there is something to draw in; those of an earlier call go."""
+    figures = {"couplings.png": couplings_figure(health), "mass.png": mass_figure(health)}
+    if any(len(layer.couplings.entropy) > 1 for layer in health.layers):
+        figures["entropy.png"] = entropy_figure(health)
     if ablations is not None:
         figures["ablations.png"] = ablations_figure(ablations)
+    for name in ("entropy.png", "ablations.png"):
+        (folder / name).unlink(missing_ok=True)
     return save_figures(figures, folder)
 
 

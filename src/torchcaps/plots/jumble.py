@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from torchcaps.analysis.jumble import JumbleResult
 from torchcaps.analysis.shown import Shown
@@ -13,9 +14,9 @@ from torchcaps.plots.style import GREY, PALETTE, RIGHT, WRONG, plain, show_image
 TITLES = {"2x2": "2 x 2 shuffled", "3x3": "3 x 3 shuffled", "rows": "rows shuffled", "mirrored": "parts mirrored"}
 
 
-def jumble_figure(sets: Mapping[str, Shown], results: Mapping[str, JumbleResult]) -> Figure:
-    """Rows are examples, columns ways to jumble; above each image the answer and its activation, green where right."""
-    rows, columns = len(sets["whole"]), len(sets)
+def jumble_figure(sets: Mapping[str, Shown], results: Mapping[str, JumbleResult], chosen: Tensor) -> Figure:
+    """The chosen examples down, ways to jumble across; above each the answer and its activation, green where right."""
+    rows, columns = len(chosen), len(sets)
     long = max(map(len, sets["whole"].classes)) > 2  # the names of two things stand below each other
     width, height = 1.5 * columns + 0.1, (1.86 if long else 1.72) * rows + 0.75
     figure = Figure(figsize=(width, height))
@@ -24,12 +25,12 @@ def jumble_figure(sets: Mapping[str, Shown], results: Mapping[str, JumbleResult]
     figure.subplots_adjust(hspace=0.32 if long else 0.2)
     for column, (kind, shown) in enumerate(sets.items()):
         result = results[kind].evaluation
-        for row in range(rows):
-            axes = grid[row, column]
+        for place, row in enumerate(chosen.tolist()):
+            axes = grid[place, column]
             show_image(axes, shown.images[row])
             answers = [
-                f"{plain(shown.classes[place][:10])} ({result.activations[row, place]:.2f})"
-                for place in result.predictions[row].tolist()
+                f"{plain(shown.classes[label][:10])} ({result.activations[row, label]:.2f})"
+                for label in result.predictions[row].tolist()
             ]
             colour = RIGHT if result.right[row] else WRONG
             axes.set_title(("\n" if long else " ").join(answers), fontsize=8.5, pad=2, color=colour, parse_math=False)

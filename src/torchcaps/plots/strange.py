@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
@@ -13,18 +14,24 @@ from torchcaps.plots.style import GREY, PALETTE, plain, show_image
 
 
 def roc_figure(results: Mapping[str, Mapping[str, Roc]], strange: Mapping[str, Shown]) -> Figure:
-    """A panel for each kind of strange images, a line for each detector; the dotted line is at 5 % false alarms."""
-    across = min(3, len(results))
+    """A panel for each kind of strange images, a line for each detector; the dotted line is at 5 % false alarms.
+
+    Above each curve stands one of the images, and what the lines are.
+    """
+    across = 2 if len(results) == 4 else min(3, len(results))
     down = -(-len(results) // across)
-    figure = Figure(figsize=(3.5 * across + 0.4, 3.6 * down + 0.3), layout="constrained")
-    panels = figure.subplots(down, across, squeeze=False).flatten()
-    for axes, (kind, found) in zip(panels, results.items(), strict=False):
-        for place, (word, curve) in enumerate(found.items()):
-            label = f"{word}, area {curve.area:.3f}"
-            axes.plot(curve.alarms, curve.found, color=PALETTE[place], label=label, linewidth=2 - 0.4 * place)
+    figure = Figure(figsize=(3.6 * across + 0.4, 4.4 * down + 0.1))
+    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.08)
+    grid = figure.add_gridspec(down, across)
+    for place, (kind, found) in enumerate(results.items()):
+        halves: Any = grid[divmod(place, across)].subgridspec(2, 1, height_ratios=(1, 4)).subplots()
+        head, axes = halves
+        for number, (word, curve) in enumerate(found.items()):
+            label = f"{word}\narea {curve.area:.3f} ({curve.interval[0]:.3f} to {curve.interval[1]:.3f})"
+            axes.plot(curve.alarms, curve.found, color=PALETTE[number], label=label, linewidth=2 - 0.4 * number)
         axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle="--")
         axes.axvline(FALSE_ALARMS, color=GREY, linewidth=0.8, linestyle=":")
-        axes.set_title(plain(kind), fontsize=11, parse_math=False)
+        head.set_title(plain(kind), fontsize=11, parse_math=False)
         axes.set_xlabel("known images taken for strange")
         axes.set_ylabel("strange images found")
         for axis in (axes.xaxis, axes.yaxis):
@@ -33,8 +40,7 @@ def roc_figure(results: Mapping[str, Mapping[str, Roc]], strange: Mapping[str, S
         axes.set_xlim(-0.02, 1.02)
         axes.set_ylim(-0.02, 1.02)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=8.5, loc="lower right")
-        show_image(axes.inset_axes((0.62, 0.24, 0.34, 0.34)), strange[kind].images[0])
-    for axes in panels[len(results) :]:
-        axes.set_axis_off()
+        show_image(head.inset_axes((0, 0, 0.28, 1)), strange[kind].images[0])
+        head.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8, loc="center right")
+        head.set_axis_off()
     return figure

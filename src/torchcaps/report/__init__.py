@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+import torch
 
 from torchcaps import pages
 from torchcaps.bars import bar
@@ -18,20 +21,23 @@ SECTIONS: tuple[Callable[[Subject], str], ...] = (
     basics.data_section,
     basics.training,
     basics.test,
+    basics.viewpoints,
     basics.cases,
     basics.words,
     inside.reconstructions,
     inside.dimensions,
     inside.trees,
     inside.routing_health,
-    inside.attacks,
+    *(partial(inside.question, name) for name in inside.QUESTIONS),
     basics.commands,
 )
 
 
-def write_report(run: Run, path: Path, *, data_dir: Path | None = None, count: int = 500) -> Path:
+def write_report(
+    run: Run, path: Path, *, data_dir: Path | None = None, count: int = 500, device: torch.device | str = "cpu"
+) -> Path:
     """Write the page of a run. count: how many examples the slower sections look at."""
-    model = run.load_model()
+    model = run.load_model().to(device)
     parts = parts_for(run, None, data_dir)
     if not len(parts.test):
         raise complaint("report", "examples in the test part", "none", "Train with --test above 0.")

@@ -11,6 +11,7 @@ from torch import Tensor
 from torchcaps import pages
 from torchcaps.config import command_of
 from torchcaps.data import TextSet
+from torchcaps.evaluate import evaluate
 from torchcaps.plots.evaluation import confusion_figure, examples_figure, worst_mistakes
 from torchcaps.plots.training import training_figure
 from torchcaps.report.subject import Subject
@@ -77,6 +78,20 @@ def test(subject: Subject) -> str:
     if result.labels.shape[-1] == 1:
         parts.append(pages.picture(confusion_figure(result), "which classes are taken for which"))
     return "".join(parts)
+
+
+def viewpoints(subject: Subject) -> str:
+    """Where training showed some viewpoints only: how the others went."""
+    if subject.parts.novel is None:
+        return ""
+    results = {"familiar": subject.result, "novel": evaluate(subject.model, subject.parts.novel)}
+    rows = []
+    for name, result in results.items():
+        low, high = (1 - end for end in reversed(result.error_interval))
+        rows.append((name, f"{result.count:,}", f"{result.accuracy:.2%}", f"{low:.2%} to {high:.2%}"))
+    words = pages.paragraph("Novel viewpoints are those that training did not show.")
+    table = pages.table(rows, ["viewpoints", "examples", "accuracy", "95 % interval"])
+    return pages.heading("New viewpoints") + words + table
 
 
 def _share(value: float) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -92,16 +94,50 @@ def routing_health(subject: Subject) -> str:
     )
 
 
-def attacks(subject: Subject) -> str:
-    """The curve of an attack, if one was made."""
-    folder = subject.run.folder / "attack"
-    if not (folder / "curve.png").exists():
+@dataclass(frozen=True)
+class Question:
+    """A command that questions a run: what its section says, and the pictures that it leaves, with their texts."""
+
+    title: str
+    words: str
+    pictures: dict[str, str]
+
+
+QUESTIONS = {
+    "attack": Question(
+        "Attacks",
+        "Images changed so that a wrong class becomes likelier, by at most epsilon in every pixel.",
+        {"curve.png": "accuracy under attack", "examples.png": "attacked images with the answers to them"},
+    ),
+    "jumble": Question(
+        "Jumbled parts",
+        "A capsule should fall silent when all the parts of a thing are there, but not where they belong.",
+        {"examples.png": "jumbled images with the answers to them", "confidence.png": "how sure the answers are"},
+    ),
+    "strange": Question(
+        "Strange images",
+        "Images unlike those of training, told from known ones by the error of their reconstruction, and by the "
+        "confidence of the answer.",
+        {"roc.png": "strange images found over false alarms"},
+    ),
+}
+
+
+def question(name: str, subject: Subject) -> str:
+    """What a command has found of this run, if it was called."""
+    asked, folder = QUESTIONS[name], subject.run.folder / name
+    if not (folder / "results.json").exists():
         return ""
-    words = "Images changed so that a wrong class becomes likelier, by at most epsilon in every pixel."
-    return (
-        pages.heading("Attacks")
-        + pages.paragraph(words)
-        + pages.image_file(folder / "curve.png", "accuracy under attack")
+    found = json.loads((folder / "results.json").read_text())
+    verdicts = found.get("verdicts")
+    drawn = {folder / file: alt for file, alt in asked.pictures.items() if (folder / file).exists()}
+    return "".join(
+        [
+            pages.heading(asked.title),
+            pages.paragraph(f"{asked.words} On {found['examples']:,} test images."),
+            pages.listing(verdicts) if verdicts else "",
+            *(pages.image_file(path, alt) for path, alt in drawn.items()),
+        ]
     )
 
 

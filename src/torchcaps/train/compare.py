@@ -80,8 +80,7 @@ def compare(config: TrainConfig, vary: Sequence[str], seeds: int) -> tuple[Compa
         check_given(each)
     configs = _equal_budget(configs)
     folder = config.out or next_folder(dataclasses.replace(config, model="compare", routing=None))
-    begin_trials(folder, config, {"vary": varied, "seeds": seeds}, "compare")
-    print(f"To go on after an interruption, call the same command with --out {folder}", file=sys.stderr)
+    begin_trials(folder, config, {"vary": varied, "seeds": seeds}, "compare", configs.values())
     outcomes: dict[tuple[str, ...], list[Outcome]] = {values: [] for values in configs}
     total = len(configs) * seeds
     for number, (seed, values) in enumerate(itertools.product(range(seeds), configs), 1):
@@ -95,8 +94,13 @@ def compare(config: TrainConfig, vary: Sequence[str], seeds: int) -> tuple[Compa
             forget_trials(folder, "compare")
             raise
         print(f"{number} of {total}: {outcomes[values][-1].score:.2%}", file=sys.stderr, flush=True)
-    found = Comparison(tuple(varied), tuple(_variant(values, some) for values, some in outcomes.items()))
-    summary = {"names": found.names, "variants": [_summary(found, variant) for variant in found.variants]}
+    variants = tuple(_variant(values, some) for values, some in outcomes.items())
+    found = Comparison(tuple(varied), variants, next(iter(outcomes.values()))[0].measure)
+    summary = {
+        "names": found.names,
+        "measure": found.measure,
+        "variants": [_summary(found, variant) for variant in found.variants],
+    }
     write_whole(folder / "results.json", json.dumps(summary, indent=2))
     return found, folder
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,14 +18,24 @@ from torch.utils.data import DataLoader
 
 from torchcaps.card import write_card
 from torchcaps.config import TrainConfig, filled
-from torchcaps.data import AUGMENTATIONS, DATASETS, Batch, Splits, TextSet, Vocabulary, make_parts, read_vectors
+from torchcaps.data import (
+    AUGMENTATIONS,
+    DATASETS,
+    Batch,
+    Labelled,
+    Splits,
+    TextSet,
+    Vocabulary,
+    make_parts,
+    read_vectors,
+)
 from torchcaps.device import choose_device
 from torchcaps.errors import check_choice, complaint
 from torchcaps.evaluate import evaluate
 from torchcaps.models import ImageModel, TextModel
 from torchcaps.recipes import check_given, complete
-from torchcaps.rundata import limit, read_data
-from torchcaps.runs import Run, next_folder, refuse_folder
+from torchcaps.rundata import READ, limit, read_data
+from torchcaps.runs import DataFacts, Run, next_folder, refuse_folder
 from torchcaps.train.prepare import prepare, quiet
 from torchcaps.train.progress import Progress
 from torchcaps.train.trainee import Trainee, loader
@@ -38,14 +49,33 @@ PRECISIONS: dict[str, Literal["32-true", "16-mixed", "bf16-mixed"]] = {
 
 def train(config: TrainConfig) -> Run:
     """Train as the config says and return the finished run. Ctrl-C ends it early, with the best weights so far."""
-    _check_first(config)
-    if config.data not in DATASETS:  # a run can be evaluated from anywhere
-        config = dataclasses.replace(config, data=str(Path(config.data).expanduser().resolve()))
-    if config.data in DATASETS and (config.text or config.label or config.separator):
-        raise complaint("--text, --label, --separator", "a table", config.data, "Drop them: its columns are known.")
-    if config.vectors is not None and Path(config.vectors).expanduser().exists():
-        config = dataclasses.replace(config, vectors=str(Path(config.vectors).expanduser().resolve()))
-    data = read_data(config)
+    config = _checked(config)
+    config, parts = _planned(config, read_data(config))
+    folder = config.out or next_folder(config)
+    config = dataclasses.replace(config, out=folder)
+    train = parts.train
+    if not isinstance(train, TextSet):
+        return _fit(_draft(config, parts).begin(parts), parts)
+    vectors = None if config.vectors is None else read_vectors(config.vectors)
+    vocabulary = Vocabulary.build(train.texts, () if vectors is None else vectors.words, longest=config.max_length)
+    run = _draft(config, parts, len(vocabulary), None if vectors is None else vectors.vectors.shape[1])
+    run = run.begin(parts, vocabulary)
+    return _fit(run, run.readable(parts))
+
+
+def check_trainable(configs: Iterable[TrainConfig]) -> None:
+    """Refuse what `train` would refuse of any of these, before the first is trained."""
+    data, source = None, None
+    for each in configs:
+        config = _checked(dataclasses.replace(each, out=None))
+        asked = [getattr(config, name) for name in READ]
+        if data is None or asked != source:
+            data, source = read_data(config), asked
+        _draft(*_planned(config, data))
+
+
+def _planned(config: TrainConfig, data: Labelled | Splits) -> tuple[TrainConfig, Splits]:
+    """The config with every option filled in for these data, and the parts that it uses of them."""
     if config.data in DATASETS and isinstance(data, Splits) and not config.folds:
         for word in ("validation", "test"):
             if getattr(config, word) != getattr(TrainConfig, word):
@@ -56,16 +86,27 @@ def train(config: TrainConfig) -> Run:
     train = parts.train
     texts = isinstance(train, TextSet)
     several = train.labels_per_image > 1 or (texts and train.many)
-    config = complete(config, len(train), several=several, texts=texts)
-    folder = config.out or next_folder(config)
-    config = dataclasses.replace(config, out=folder)
-    if not texts:
-        return _fit(Run.create(folder, config, parts), parts)
-    vectors = None if config.vectors is None else read_vectors(config.vectors)
-    vocabulary = Vocabulary.build(train.texts, () if vectors is None else vectors.words, longest=config.max_length)
-    own = config.model_options(given=True).get("dim", 50)
-    run = Run.create(folder, config, parts, vocabulary, own if vectors is None else vectors.vectors.shape[1])
-    return _fit(run, run.readable(parts))
+    return complete(config, len(train), several=several, texts=texts), parts
+
+
+def _draft(config: TrainConfig, parts: Splits, words: int = 2, word_dim: int | None = None) -> Run:
+    """The run before anything is written: what cannot be made is refused, and leaves no folder.
+
+    words, word_dim: of texts, how many the network knows, and the size of their vectors.
+    """
+    train = parts.train
+    facts = DataFacts(train.classes, labels_per_image=train.labels_per_image)
+    if isinstance(train, TextSet):
+        dim = config.model_options(given=True).get("dim", 50) if word_dim is None else word_dim
+        facts = dataclasses.replace(facts, vocabulary=words, word_dim=dim, many=train.many)
+    else:
+        facts = dataclasses.replace(facts, image_shape=train.image_shape)
+    run = Run(config.out or Path(), config, facts)
+    model = run.new_model()
+    if (facts.many or facts.labels_per_image > 1) and model.loss == "nll":
+        remedy = "Choose --routing dynamic, entropy, attention or em."
+        raise complaint("train", "a routing whose parents do not share one", "one that does", remedy)
+    return run
 
 
 def resume(folder: Path) -> Run:
@@ -74,8 +115,8 @@ def resume(folder: Path) -> Run:
     return run if run.facts.stopped else _fit(run, run.load_parts())
 
 
-def _check_first(config: TrainConfig) -> None:
-    """What should be known before any data are read."""
+def _checked(config: TrainConfig) -> TrainConfig:
+    """The config with whole paths, so that a run can be evaluated from anywhere, checked before any data are read."""
     check_given(config)
     if config.augment is not None:
         check_choice("train", "augment", config.augment, list(AUGMENTATIONS))
@@ -92,6 +133,13 @@ def _check_first(config: TrainConfig) -> None:
         if subprocess.run([sys.executable, "-c", trial], capture_output=True).returncode:
             remedy = "Leave --precision out: float32 is right for a CPU."
             raise complaint("train", "a processor that computes in bfloat16", "one that does not", remedy)
+    if config.data not in DATASETS:
+        config = dataclasses.replace(config, data=str(Path(config.data).expanduser().resolve()))
+    elif config.text or config.label or config.separator:
+        raise complaint("--text, --label, --separator", "a table", config.data, "Drop them: its columns are known.")
+    if config.vectors is not None and Path(config.vectors).expanduser().exists():
+        config = dataclasses.replace(config, vectors=str(Path(config.vectors).expanduser().resolve()))
+    return config
 
 
 def _fit(run: Run, parts: Splits) -> Run:

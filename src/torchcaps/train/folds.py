@@ -20,17 +20,22 @@ def train_folds(config: TrainConfig) -> str:
     """
     count = filled(config.folds)
     folder = config.out or next_folder(dataclasses.replace(config, model=config.model or "data"))
-    begin_trials(folder, config, {}, "folds")
+    begin_trials(folder, config, {}, "folds", [dataclasses.replace(config, fold=1)])
     results: dict[str, float] = {}
+    measure = "accuracy"
     for number in range(1, count + 1):
         place = folder / f"fold-{number}"
         print(f"fold {number} of {count}: {place}", flush=True)
         try:
-            results[place.name] = run_trial(dataclasses.replace(config, fold=number), place).score
+            outcome = run_trial(dataclasses.replace(config, fold=number), place)
         except InputError:
             forget_trials(folder, "folds")
             raise
-        print(f"fold {number} of {count}: {results[place.name]:.2%}", flush=True)
+        results[place.name], measure = outcome.score, outcome.measure
+        print(f"fold {number} of {count}: {measure} {outcome.score:.2%}", flush=True)
     mean, spread = statistics.mean(results.values()), statistics.stdev(results.values())
-    write_whole(folder / "results.json", json.dumps({"mean": mean, "deviation": spread, **results}, indent=2))
-    return f"\nmean of {count} folds {mean:.2%}, standard deviation {spread:.2%} ({folder / 'results.json'})"
+    write_whole(
+        folder / "results.json",
+        json.dumps({"measure": measure, "mean": mean, "deviation": spread, **results}, indent=2),
+    )
+    return f"\nmean of {count} folds: {measure} {mean:.2%}, standard deviation {spread:.2%} ({folder / 'results.json'})"

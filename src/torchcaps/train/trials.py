@@ -7,7 +7,9 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import sys
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,16 +23,16 @@ from torchcaps.evaluate import Evaluation, evaluate
 from torchcaps.fields import read_fields, write_whole
 from torchcaps.memory import highest_memory
 from torchcaps.runs import Run
-from torchcaps.train.engine import resume, train
+from torchcaps.train.engine import check_trainable, resume, train
 
 
 @dataclass(frozen=True)
 class Outcome:
     """How a finished run did on the test part.
 
-    score: accuracy, or the mean F1 where examples have any number of labels; novel: the same for viewpoints that
-    training did not show; validation: the accuracy of the weights that were kept. memory: the most bytes
-    that training held, where it had a process of its own.
+    score: what `measure` says: accuracy, or the mean F1 where examples have any number of labels; novel: the same for
+    viewpoints that training did not show; validation: the accuracy of the weights that were kept. memory: the most
+    bytes that training held, where it had a process of its own.
     """
 
     score: float
@@ -42,6 +44,7 @@ class Outcome:
     novel_count: int = 0
     validation: float | None = None
     memory: int | None = None
+    measure: str = "accuracy"
 
 
 def refuse_folds(command: str, config: TrainConfig) -> None:
@@ -49,18 +52,29 @@ def refuse_folds(command: str, config: TrainConfig) -> None:
         raise complaint(command, "no --folds: seeds and variants are its runs", "some", "Drop --folds and --fold.")
 
 
-def begin_trials(folder: Path, config: TrainConfig, asked: dict[str, Any], what: str) -> None:
-    """Write down what was asked for, or refuse to go on if it was something else."""
+def begin_trials(
+    folder: Path, config: TrainConfig, asked: dict[str, Any], what: str, trials: Iterable[TrainConfig]
+) -> None:
+    """Write down what was asked for, or refuse to go on if it was something else. Say how to go on later.
+
+    trials: what will be trained; all of it is checked before the first begins.
+    """
     if (folder / "config.json").exists():
         raise complaint(str(folder), f"a folder of {what}", "one that holds a single run", "Choose another --out.")
     data = config.data if config.data in DATASETS else str(Path(config.data).expanduser().resolve())
     options = dataclasses.asdict(config) | {"data": data, "out": None, "data_dir": None, "device": None} | asked
     now = json.loads(json.dumps(options, default=str))
     path = folder / f"{what}.json"
-    if not path.exists():
+    if path.exists():
+        _check_same(path, now, what)
+    else:
+        check_trainable(trials)
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(now, indent=2))
-        return
+    print(f"To go on after an interruption, call the same command with --out {folder}", file=sys.stderr, flush=True)
+
+
+def _check_same(path: Path, now: dict[str, Any], what: str) -> None:
     try:
         before = json.loads(path.read_text())
         changed = [name for name, value in now.items() if before[name] != value]
@@ -68,7 +82,7 @@ def begin_trials(folder: Path, config: TrainConfig, asked: dict[str, Any], what:
         raise complaint(str(path), f"the options of these {what}", "something else", "Choose another --out.") from None
     if changed:
         got = f"another --{changed[0].replace('_', '-')}"
-        raise complaint(str(folder), f"the options that the {what} began with", got, "Choose another --out.")
+        raise complaint(str(path.parent), f"the options that the {what} began with", got, "Choose another --out.")
 
 
 def forget_trials(folder: Path, what: str) -> None:
@@ -113,6 +127,7 @@ def _tested(run: Run) -> Outcome:
         None if parts.novel is None else _score(evaluate(model, parts.novel)),
         0 if parts.novel is None else len(parts.novel),
         evaluate(model, parts.validation).accuracy if len(parts.validation) else None,
+        measure="mean F1" if found.many else "accuracy",
     )
 
 
@@ -136,7 +151,7 @@ def _train_apart(config: TrainConfig) -> int | None:
         raise InputError(refusal)
     if process.exitcode:
         got = f"exit code {process.exitcode}"
-        raise complaint(str(config.out), "a run that ends", got, "Call the same command again to go on.")
+        raise complaint(str(config.out), "a run that ends", got, "Call the same command with --out to go on.")
     return memory
 
 

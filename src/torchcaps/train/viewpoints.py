@@ -16,7 +16,6 @@ from torchcaps.config import TrainConfig
 from torchcaps.errors import InputError, complaint
 from torchcaps.evaluate import wilson_interval
 from torchcaps.fields import write_whole
-from torchcaps.recipes import check_given
 from torchcaps.runs import next_folder
 from torchcaps.train.trials import Outcome, begin_trials, forget_trials, refuse_folds, run_trial
 
@@ -60,10 +59,8 @@ def compare_viewpoints(config: TrainConfig, beside: str) -> tuple[ViewpointTest,
         beside: dataclasses.replace(config, model=beside, routing=None, iterations=None, option=()),
     }
     refuse_folds("viewpoint", config)
-    for each in configs.values():
-        check_given(each)
     folder = config.out or next_folder(dataclasses.replace(config, model="viewpoint", routing=None))
-    begin_trials(folder, config, {"beside": beside}, "viewpoint")
+    begin_trials(folder, config, {"beside": beside}, "viewpoint", configs.values())
     outcomes: dict[str, Outcome] = {}
 
     def trial(name: str, config: TrainConfig) -> None:
