@@ -18,6 +18,7 @@ from torchcaps.config import TrainConfig
 from torchcaps.data import PairSet, Splits, load_dataset
 from torchcaps.errors import InputError
 from torchcaps.evaluate import evaluate
+from torchcaps.rundata import limit
 from torchcaps.runs import Run, parts_for
 from torchcaps.train import class_loss, learning_rate_factor, resume, train
 from torchcaps.train.progress import Progress
@@ -349,3 +350,12 @@ def test_a_compiled_run_learns_and_is_an_ordinary_run(tmp_path):
     ours, theirs = (float(table_of(each.folder)[-1]["train_loss"]) for each in (run, plain))
     assert ours == pytest.approx(theirs, rel=0.05)
     evaluate(run.load_model(), run.load_parts().test)
+
+
+@pytest.mark.parametrize(("name", "count"), [("digits", 100), ("multimnist-5k", 200)])
+def test_a_limit_is_for_training_and_validation_and_never_for_the_test(name, count):
+    parts = load_dataset(name)
+    fewer = limit(parts, TrainConfig(name, limit=count))
+    assert [len(part) for part in fewer[:3]] == [count, min(count, len(parts.validation)), len(parts.test)]
+    whole = limit(parts, TrainConfig(name, limit=10**6))
+    assert [len(part) for part in whole[:3]] == [len(part) for part in parts[:3]]
