@@ -65,7 +65,7 @@ def convert(name: str, run: Run, data_dir: Path | None) -> None:
 def check_same(name: str, run: Run, examples: int) -> None:
     """Refuse a run that was trained with other options than this script would train with."""
     ours = complete(CONFIGS[name], examples)
-    free = {"out", "data_dir", "device"}
+    free = {"out", "data_dir", "device", "devices", "nodes", "strategy"}
     other = [
         field.name
         for field in dataclasses.fields(TrainConfig)

@@ -14,9 +14,10 @@ from torchcaps.parsing import parse
 from torchcaps.recipes import RECIPES, complete
 
 # Scripts rely on these names: adding one is fine, renaming one is not.
-FLAGS = """data out model routing iterations option preset epochs batch_size lr schedule weight_decay loss
+FLAGS = """data out model routing iterations option preset epochs batch_size accumulate lr schedule weight_decay loss
 down_weight reconstruction augment size colour viewpoint text label separator encoding vectors tune max_length
-validation test folds fold limit data_dir seed patience stop_at device precision compile tensorboard"""
+validation test folds fold limit data_dir seed patience stop_at device devices
+nodes strategy precision compile tensorboard"""
 
 
 def test_flags_are_frozen():

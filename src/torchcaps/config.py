@@ -55,7 +55,9 @@ class TrainConfig:
     epochs: Count = None
     """Times through the training examples."""
     batch_size: Count = None
-    """Images or texts in each step."""
+    """Images or texts in each batch, of all processes together."""
+    accumulate: int = 1
+    """Batches to add up for each step: as if they were one, in the memory of one."""
     lr: Number = None
     """The highest learning rate."""
     schedule: Annotated[Schedule | None, arg(metavar="NAME", help_behavior_hint="")] = None
@@ -115,6 +117,12 @@ class TrainConfig:
     """Stop when the validation accuracy has reached this, from 0 to 1: to compare networks that do equally well."""
     device: Annotated[str, arg(metavar="NAME")] = "auto"
     """auto, cpu, cuda or mps."""
+    devices: Count = None
+    """Processes on this machine, one for each GPU: they share every batch. Left out, 1; under torchrun, as it says."""
+    nodes: Count = None
+    """Machines that train together; each is given the same command (docs/scale.md). Left out, 1."""
+    strategy: Literal["auto", "ddp"] = "auto"
+    """How processes share the work: ddp (each holds the whole network), which auto takes if there are several."""
     precision: Literal["float32", "float16", "bfloat16"] = "float32"
     """Mixed precision for devices that gain from it."""
     compile: bool = False
@@ -145,7 +153,8 @@ class Train(TrainConfig):
     config: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
     """Take the options from this JSON file (the config.json of a run); those given beside it win."""
     resume: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
-    """Go on with this run, interrupted before, as if it had not been. No other option is taken."""
+    """Go on with this run, interrupted before, as if it had not been. No other option is taken but --devices and
+    --nodes; left out, as it began."""
 
 
 def filled(value: Value | None) -> Value:

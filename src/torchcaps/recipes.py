@@ -143,7 +143,18 @@ def check_given(config: TrainConfig) -> None:
         raise complaint("--fold", "a number from 1 to that of --folds", got, "Give both.")
     if config.folds is not None:
         check_count("train", "folds", config.folds, 2)
-    for name in ("epochs", "batch_size", "iterations", "size", "limit", "patience", "max_length"):
+    for name in (
+        "epochs",
+        "batch_size",
+        "accumulate",
+        "devices",
+        "nodes",
+        "iterations",
+        "size",
+        "limit",
+        "patience",
+        "max_length",
+    ):
         if getattr(config, name) is not None:
             check_count("train", name, getattr(config, name))
     if config.size is not None:

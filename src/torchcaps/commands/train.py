@@ -19,6 +19,7 @@ def train_command(words: list[str]) -> None:
   torchcaps train reviews.csv --text review --label stars --vectors glove.6B.50d.txt
   torchcaps train mr --model text-b --folds 10 --out runs/mr
   torchcaps train --config runs/mine/config.json --seed 1 --out runs/other
+  torchcaps train mnist --devices 4 --out runs/four   four GPUs; the same as torchrun --nproc-per-node 4
   torchcaps train --resume runs/mine"""
     options = parse(Train, words, "train", examples, Train())
     if options.config is not None:
@@ -27,16 +28,20 @@ def train_command(words: list[str]) -> None:
         options = parse(Train, words, "train", examples, Train(**loaded))
     from torchcaps.errors import complaint
 
-    if options.resume is not None and replace(options, resume=None) != Train():
-        raise complaint("train --resume", "no other options: a run goes on as it began", "some", "Drop them.")
+    if options.resume is not None and replace(options, resume=None, devices=None, nodes=None) != Train():
+        expected = "no other options but --devices and --nodes: a run goes on as it began"
+        raise complaint("train --resume", expected, "some", "Drop them.")
     from torchcaps.train import resume, train, train_folds
+    from torchcaps.train.team import one_voice
 
     config = TrainConfig(**_values(options, TrainConfig))
-    if config.folds is not None and config.fold is None and options.resume is None:
-        print(train_folds(config))
-        return
-    run = train(config) if options.resume is None else resume(options.resume)
-    print(f"\nThe best weights are in {run.weights}. Next: torchcaps evaluate {run.folder}")
+    with one_voice():
+        if config.folds is not None and config.fold is None and options.resume is None:
+            print(train_folds(config))
+            return
+        again = options.resume
+        run = train(config) if again is None else resume(again, config.devices, config.nodes)
+        print(f"\nThe best weights are in {run.weights}. Next: torchcaps evaluate {run.folder}")
 
 
 def _values(config: object, kind: type) -> dict[str, Any]:

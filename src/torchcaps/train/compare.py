@@ -21,9 +21,9 @@ from torchcaps.fields import write_whole
 from torchcaps.recipes import check_given, complete
 from torchcaps.rundata import limit, read_data
 from torchcaps.runs import next_folder
-from torchcaps.train.trials import Outcome, begin_trials, forget_trials, refuse_folds, run_trial
+from torchcaps.train.trials import PLACE, Outcome, begin_trials, forget_trials, refuse_folds, run_trial
 
-FIXED = ("data", "out", "seed", "data_dir", "folds", "fold", "option", "label", "device")
+FIXED = ("data", "out", "seed", "data_dir", "folds", "fold", "option", "label", *PLACE)
 
 
 def parse_vary(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:

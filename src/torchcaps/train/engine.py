@@ -18,17 +18,7 @@ from torch.utils.data import DataLoader
 
 from torchcaps.card import write_card
 from torchcaps.config import TrainConfig, filled
-from torchcaps.data import (
-    AUGMENTATIONS,
-    DATASETS,
-    Batch,
-    Labelled,
-    Splits,
-    TextSet,
-    Vocabulary,
-    make_parts,
-    read_vectors,
-)
+from torchcaps.data import AUGMENTATIONS, DATASETS, Labelled, Splits, TextSet, Vocabulary, make_parts, read_vectors
 from torchcaps.device import choose_device
 from torchcaps.errors import check_choice, complaint
 from torchcaps.evaluate import evaluate
@@ -36,9 +26,10 @@ from torchcaps.models import ImageModel, TextModel
 from torchcaps.recipes import check_given, complete
 from torchcaps.rundata import READ, limit, read_data
 from torchcaps.runs import DataFacts, Run, next_folder, refuse_folder
+from torchcaps.train import team
 from torchcaps.train.prepare import prepare, quiet
 from torchcaps.train.progress import Progress
-from torchcaps.train.trainee import Trainee, loader
+from torchcaps.train.trainee import Order, Share, Trainee, loader
 
 PRECISIONS: dict[str, Literal["32-true", "16-mixed", "bf16-mixed"]] = {
     "float32": "32-true",
@@ -48,19 +39,46 @@ PRECISIONS: dict[str, Literal["32-true", "16-mixed", "bf16-mixed"]] = {
 
 
 def train(config: TrainConfig) -> Run:
-    """Train as the config says and return the finished run. Ctrl-C ends it early, with the best weights so far."""
-    config = _checked(config)
+    """Train as the config says and return the finished run. Ctrl-C ends it early, with the best weights so far.
+
+    With several devices, other processes train while this one waits for them. Where torchrun started this process,
+    the first one begins the run, and the others go on with it.
+    """
+    if team.here().rank:
+        return resume(team.hear())
+    if team.is_other_node(config):
+        check_given(config)
+        team.check_team(config)
+        return _together(filled(config.out), config)
+    run, parts = _begin(_checked(config))
+    if team.asked(config):
+        del parts  # the processes that train read their own
+        return _together(run.folder, config)
+    team.tell(run.folder)
+    return _fit(run, parts)
+
+
+def _together(folder: Path, config: TrainConfig) -> Run:
+    team.start(resume, folder, config)
+    return Run.open(folder)
+
+
+def _begin(config: TrainConfig) -> tuple[Run, Splits]:
+    """A new run folder, and its data."""
     config, parts = _planned(config, read_data(config))
     folder = config.out or next_folder(config)
     config = dataclasses.replace(config, out=folder)
+    if team.here().world > 1:
+        devices, nodes = team.sizes()
+        config = dataclasses.replace(config, devices=devices, nodes=nodes)
     train = parts.train
     if not isinstance(train, TextSet):
-        return _fit(_draft(config, parts).begin(parts), parts)
+        return _draft(config, parts).begin(parts), parts
     vectors = None if config.vectors is None else read_vectors(config.vectors)
     vocabulary = Vocabulary.build(train.texts, () if vectors is None else vectors.words, longest=config.max_length)
     run = _draft(config, parts, len(vocabulary), None if vectors is None else vectors.vectors.shape[1])
     run = run.begin(parts, vocabulary)
-    return _fit(run, run.readable(parts))
+    return run, run.readable(parts)
 
 
 def check_trainable(configs: Iterable[TrainConfig]) -> None:
@@ -109,15 +127,25 @@ def _draft(config: TrainConfig, parts: Splits, words: int = 2, word_dim: int | N
     return run
 
 
-def resume(folder: Path) -> Run:
-    """Go on with a run that was interrupted, as if it had not been."""
+def resume(folder: Path, devices: int | None = None, nodes: int | None = None) -> Run:
+    """Go on with a run that was interrupted, as if it had not been; with other numbers of processes if so asked."""
     run = Run.open(folder)
-    return run if run.facts.stopped else _fit(run, run.load_parts())
+    if run.facts.stopped:
+        return run
+    if not team.joined():
+        began = run.config
+        config = dataclasses.replace(began, devices=devices or began.devices, nodes=nodes or began.nodes)
+        check_given(config)
+        team.check_team(config)
+        if team.asked(config):
+            return _together(folder, config)
+    return _fit(run, run.load_parts())
 
 
 def _checked(config: TrainConfig) -> TrainConfig:
     """The config with whole paths, so that a run can be evaluated from anywhere, checked before any data are read."""
     check_given(config)
+    team.check_team(config)
     if config.augment is not None:
         check_choice("train", "augment", config.augment, list(AUGMENTATIONS))
     if config.out is not None and (config.out / "config.json").exists():
@@ -151,9 +179,10 @@ def _fit(run: Run, parts: Splits) -> Run:
         generator = torch.Generator().manual_seed(config.seed)
         words = Vocabulary.load(run.vocabulary).words
         model.set_vectors(read_vectors(config.vectors).table(words, generator))
-    trainee, batches = prepare(model, parts.train, config)
+    trainee, batches = prepare(model, parts.train, config, team.here())
     progress = Progress(run)
-    if run.weights.exists() and not run.checkpoint.exists():  # begun anew: what there is must not be lost
+    first = team.here().rank == 0
+    if first and run.weights.exists() and not run.checkpoint.exists():  # begun anew: what there is must not be lost
         os.replace(run.weights, run.folder / "model.previous.safetensors")
     try:
         with warnings.catch_warnings():
@@ -165,15 +194,24 @@ def _fit(run: Run, parts: Splits) -> Run:
             print(f"\nStopped. The best weights so far are in {run.weights}", end="")
         print(f"\nGo on with: torchcaps train --resume {run.folder}", flush=True)
         raise
-    return _finish(progress.run, parts)
+    except Exception as error:
+        if team.is_loss(error):
+            team.leave(run.folder)
+        raise
+    return _finish(progress.run, parts) if first else run
 
 
 def _trainer(run: Run, progress: Progress) -> pl.Trainer:
     config = run.config
+    devices, nodes = team.sizes()
     return pl.Trainer(
         max_epochs=config.epochs,
         accelerator=config.device,
-        devices=1,
+        devices=devices,
+        num_nodes=nodes,
+        strategy="ddp" if team.joined() else "auto",
+        use_distributed_sampler=False,
+        accumulate_grad_batches=config.accumulate,
         precision=PRECISIONS[config.precision],
         logger=_tensorboard(run) if config.tensorboard else False,
         callbacks=[progress],
@@ -185,21 +223,22 @@ def _trainer(run: Run, progress: Progress) -> pl.Trainer:
 
 
 def _go(
-    trainer: pl.Trainer, trainee: Trainee, batches: DataLoader[Batch], parts: Splits, run: Run, progress: Progress
+    trainer: pl.Trainer, trainee: Trainee, batches: DataLoader[Share], parts: Splits, run: Run, progress: Progress
 ) -> None:
     checkpoint = run.checkpoint if run.checkpoint.exists() else None
+    validation = Order(parts.validation, filled(run.config.batch_size), member=team.here())
     try:
         trainer.fit(
             trainee,
             batches,
-            loader(parts.validation, filled(run.config.batch_size)) if len(parts.validation) else None,
+            loader(parts.validation, validation) if len(parts.validation) else None,
             ckpt_path=checkpoint,
             weights_only=True,
         )
     except SystemExit:  # how Lightning ends after Ctrl-C
         raise KeyboardInterrupt from None
-    except Exception:
-        if checkpoint is None or progress.began:
+    except Exception as error:
+        if checkpoint is None or progress.began or team.is_loss(error):
             raise
         remedy = f"Delete it to begin anew; the best weights so far stay beside it in {run.folder}."
         raise complaint(str(checkpoint), "a checkpoint of this run", "a broken or foreign file", remedy) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 
 import lightning.pytorch as pl
@@ -10,20 +11,23 @@ import torch
 from torch.utils.data import DataLoader
 
 from torchcaps.config import TrainConfig, filled
-from torchcaps.data import Batch, Examples
+from torchcaps.data import Examples
 from torchcaps.models import CapsuleModel, Model, TextCapsules, calibrate
-from torchcaps.train.trainee import EpochOrder, Trainee, loader
+from torchcaps.train.team import Member
+from torchcaps.train.trainee import EpochOrder, Share, Trainee, loader
 
 
-def prepare(model: Model, data: Examples, config: TrainConfig) -> tuple[Trainee, DataLoader[Batch]]:
+def prepare(
+    model: Model, data: Examples, config: TrainConfig, member: Member | None = None
+) -> tuple[Trainee, DataLoader[Share]]:
     """The model with a start that suits the data, and the batches that it will see."""
     if config.preset not in ("paper", "code") and isinstance(model, CapsuleModel | TextCapsules):
         calibrate(model, data.batch(torch.arange(min(64, len(data)))).inputs)
     if config.compile:
         model.compile()
-    order = EpochOrder(data, filled(config.batch_size), config.seed)
-    batches = loader(data, filled(config.batch_size), order)
-    return Trainee(model, config, steps=len(batches) * filled(config.epochs)), batches
+    order = EpochOrder(data, filled(config.batch_size), config.seed, config.accumulate, member)
+    steps = math.ceil(len(order) / config.accumulate) * filled(config.epochs)
+    return Trainee(model, config, steps), loader(data, order)
 
 
 def fit_model(model: Model, data: Examples, config: TrainConfig, *, verbose: bool = False) -> None:
@@ -35,6 +39,7 @@ def fit_model(model: Model, data: Examples, config: TrainConfig, *, verbose: boo
             max_epochs=config.epochs,
             accelerator=config.device,
             devices=1,
+            accumulate_grad_batches=config.accumulate,
             logger=False,
             callbacks=[_Bar()] if verbose else None,
             enable_checkpointing=False,
@@ -65,6 +70,7 @@ class _Bar(pl.Callback):
 
 def quiet() -> None:
     """Lightning's advice on loaders and loggers does not apply: batches are made in memory, metrics are ours."""
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning.*")
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")

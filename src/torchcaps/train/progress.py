@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 from torchcaps.errors import InputError
 from torchcaps.fields import write_whole
 from torchcaps.runs import Run
+from torchcaps.train.team import leave_when_told
 
 COLUMNS = [
     "epoch",
@@ -40,7 +41,7 @@ class Progress(pl.Callback):
         self.rows: list[dict[str, Any]] = []
         self.bar: tqdm[Any] | None = None
         self.started = 0.0
-        self.speed: float | None = None  # of training alone, where validation follows
+        self.trained = 0.0  # when the last batch was done
 
     def state_dict(self) -> dict[str, Any]:
         return {"highest": self.highest, "waited": self.waited, "rows": self.rows}
@@ -50,31 +51,33 @@ class Progress(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, trainee: Any) -> None:
         self.began = True
+        leave_when_told(self.run.folder)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, trainee: Any) -> None:
-        self.started = time.perf_counter()
+        self.started = self.trained = time.perf_counter()
         total = int(trainer.num_training_batches)
         name = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
-        self.bar = tqdm(total=total, desc=name, unit="batch", leave=False, disable=not sys.stderr.isatty())
+        hidden = not (trainer.is_global_zero and sys.stderr.isatty())
+        self.bar = tqdm(total=total, desc=name, unit="batch", leave=False, disable=hidden)
 
     def on_train_batch_end(self, trainer: pl.Trainer, trainee: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         assert self.bar is not None
-        loss, accuracy = trainee.means("train")
+        loss, accuracy = trainee.means("train")  # of several processes, those of the first
+        self.trained = time.perf_counter()
         self.bar.update()
-        self.bar.set_postfix_str(f"loss {loss:.4f}, accuracy {accuracy:.2%}, {self._speed(trainee):,.0f} examples/s")
+        speed = self._speed(trainee) * trainer.world_size
+        self.bar.set_postfix_str(f"loss {loss:.4f}, accuracy {accuracy:.2%}, {speed:,.0f} examples/s")
 
     def _speed(self, trainee: Any) -> float:
-        return float(trainee.sums["train"][2]) / (time.perf_counter() - self.started)
-
-    def on_validation_start(self, trainer: pl.Trainer, trainee: Any) -> None:
-        self.speed = self._speed(trainee)
+        """Examples that a second of training took, validation not counted."""
+        return float(trainee.sums["train"][2]) / (self.trained - self.started)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, trainee: Any) -> None:
         if self.bar is not None:
             self.bar.close()
+        trainee.gather()
         loss, accuracy = trainee.means("train")
         validation_loss, validation_accuracy = trainee.means("validation")
-        speed = self.speed or self._speed(trainee)
         rate = trainer.optimizers[0].param_groups[-1]["lr"]
         numbers = [
             loss,
@@ -82,20 +85,27 @@ class Progress(pl.Callback):
             validation_loss,
             validation_accuracy,
             rate,
-            speed,
+            self._speed(trainee),
             time.perf_counter() - self.started,
         ]
         row = dict(zip(COLUMNS, [trainer.current_epoch + 1, *numbers], strict=True))
         self.rows.append(row)
         better = self._better(validation_accuracy, float(trainee.sums["validation"][2]))
-        if better:
+        first = trainer.is_global_zero  # all decide, and one of them writes
+        if better and first:
             self.run.save_weights(trainee.model)
         self.waited = 0 if validation_accuracy > self.highest else self.waited + 1
         self.highest = max(self.highest, validation_accuracy)
         if self._enough(validation_accuracy):
             trainer.should_stop = True
-            self.run = self.run.with_facts(stopped=True)
-        self._save(trainer)
+            if first:
+                self.run = self.run.with_facts(stopped=True)
+        temporary = self.run.checkpoint.with_suffix(".tmp")
+        trainer.save_checkpoint(temporary)
+        if not first:
+            return
+        self._save_metrics()
+        os.replace(temporary, self.run.checkpoint)
         if trainer.logger is not None:
             trainer.logger.log_metrics(row, step=row["epoch"])
         _say(self._line(row, better, trainer.max_epochs))
@@ -126,20 +136,19 @@ class Progress(pl.Callback):
             f"{validation}   {row['examples_per_second']:,.0f} examples/s   {row['seconds']:.0f} s"
         )
 
-    def _save(self, trainer: pl.Trainer) -> None:
+    def _save_metrics(self) -> None:
         text = io.StringIO()
         writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows({name: f"{value:.6g}" for name, value in row.items()} for row in self.rows)
         write_whole(self.run.metrics, text.getvalue())
-        temporary = self.run.checkpoint.with_suffix(".tmp")
-        trainer.save_checkpoint(temporary)
-        os.replace(temporary, self.run.checkpoint)
 
     def on_exception(self, trainer: pl.Trainer, trainee: Any, exception: BaseException) -> None:
         """Ctrl-C before the first epoch has ended leaves a usable run too; non-finite numbers are not written."""
         if self.bar is not None:
             self.bar.close()
+        if not trainer.is_global_zero:
+            return
         finite = all(bool(tensor.isfinite().all()) for tensor in trainee.model.state_dict().values())
         if self.began and finite and not self.run.weights.exists() and not isinstance(exception, InputError):
             self.run.save_weights(trainee.model)

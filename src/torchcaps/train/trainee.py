@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
@@ -19,6 +19,7 @@ from torchcaps.evaluate import hits
 from torchcaps.layers import VoteTransform
 from torchcaps.losses import margin_loss, reconstruction_loss, spread_loss, spread_margin
 from torchcaps.models import ImageModel, Model
+from torchcaps.train.team import Member, summed
 from torchcaps.types import Capsules
 
 
@@ -76,36 +77,69 @@ def parameter_groups(model: nn.Module, lr: float) -> list[dict[str, Any]]:
     return [*groups, {"params": [p for p in model.parameters() if p not in taken and p.requires_grad], "lr": lr}]
 
 
-class EpochOrder(Sampler[int]):
-    """A random order that depends on the seed and the epoch alone.
+class Share(NamedTuple):
+    """What one process sees of a batch. weight: what its mean loss counts for among those of its step, in such a way
+    that the mean over processes is the mean over examples; 0 where it only keeps step with the others."""
 
-    Texts of about the same length come together, in batches of so many, so that little is spent on padding.
+    batch: Batch
+    weight: float
+
+
+class Order(Sampler[tuple[Tensor, float]]):
+    """The rows of each batch in their order, and their weight; of several processes, the share of one.
+
+    A step takes `accumulate` batches. Batches smaller than the number of processes leave some without an example:
+    these get one that counts nothing, because all must take part in every step.
     """
 
-    def __init__(self, data: Examples, batch_size: int, seed: int) -> None:
-        self.size, self.seed, self.epoch = len(data), seed, 0
+    def __init__(self, data: Examples, batch_size: int, accumulate: int = 1, member: Member | None = None) -> None:
+        self.size, self.batch_size, self.step = len(data), batch_size, batch_size * accumulate
+        self.member = member or Member()
+
+    def __len__(self) -> int:
+        return math.ceil(self.size / self.batch_size)
+
+    def rows(self) -> Tensor:
+        return torch.arange(self.size)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, float]]:
+        rank, world = self.member
+        for step in self.rows().split(self.step):
+            for batch in step.split(self.batch_size):
+                own = batch[rank::world]
+                weight = world * (self.step // self.batch_size) * len(own) / len(step)
+                yield (own if len(own) else batch[:1]), weight
+
+
+class EpochOrder(Order):
+    """A random order that depends on the seed and the epoch alone, however many processes there are.
+
+    Texts of about the same length come together, in steps of so many, so that little is spent on padding.
+    """
+
+    def __init__(
+        self, data: Examples, batch_size: int, seed: int, accumulate: int = 1, member: Member | None = None
+    ) -> None:
+        super().__init__(data, batch_size, accumulate, member)
+        self.seed, self.epoch = seed, 0
         self.lengths = data.lengths if isinstance(data, TextSet) else None
-        self.batch_size = batch_size
 
     def set_epoch(self, epoch: int) -> None:  # called by Lightning
         self.epoch = epoch
 
-    def __len__(self) -> int:
-        return self.size
-
-    def __iter__(self) -> Iterator[int]:
+    def rows(self) -> Tensor:
         generator = torch.Generator().manual_seed(draw_seed(self.seed, self.epoch))
         order = torch.randperm(self.size, generator=generator)
-        if self.lengths is not None:
-            chunks = order.split(20 * self.batch_size)
-            order = torch.cat([chunk[self.lengths[chunk].argsort(stable=True)] for chunk in chunks])
-            batches = order.split(self.batch_size)
-            places = torch.randperm(len(batches), generator=generator).tolist()
-            order = torch.cat(
-                [batches[place] for place in places if len(batches[place]) == self.batch_size]
-                + [batch for batch in batches if len(batch) < self.batch_size]
-            )
-        return iter(order.tolist())
+        if self.lengths is None:
+            return order
+        chunks = order.split(20 * self.step)
+        order = torch.cat([chunk[self.lengths[chunk].argsort(stable=True)] for chunk in chunks])
+        steps = order.split(self.step)
+        places = torch.randperm(len(steps), generator=generator).tolist()
+        return torch.cat(
+            [steps[place] for place in places if len(steps[place]) == self.step]
+            + [step for step in steps if len(step) < self.step]
+        )
 
 
 def draw_seed(seed: int, number: int) -> int:
@@ -113,7 +147,7 @@ def draw_seed(seed: int, number: int) -> int:
     return seed * 100_000_007 + number
 
 
-class _Rows(Dataset[Batch]):
+class _Shares(Dataset[Share]):
     """Rows of a data set, fetched a batch at a time."""
 
     def __init__(self, data: Examples) -> None:
@@ -122,12 +156,13 @@ class _Rows(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self.data)
 
-    def __getitems__(self, rows: list[int]) -> Batch:
-        return self.data.batch(torch.tensor(rows))
+    def __getitem__(self, item: tuple[Tensor, float]) -> Share:
+        rows, weight = item
+        return Share(self.data.batch(rows), weight)
 
 
-def loader(data: Examples, batch_size: int, order: Sampler[int] | None = None) -> DataLoader[Batch]:
-    return DataLoader(_Rows(data), batch_size, sampler=order, collate_fn=lambda batch: batch)
+def loader(data: Examples, order: Order) -> DataLoader[Share]:
+    return DataLoader(_Shares(data), batch_size=None, sampler=order, collate_fn=lambda share: share)
 
 
 class Trainee(pl.LightningModule):
@@ -148,6 +183,9 @@ class Trainee(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         config = self.config
         groups = parameter_groups(self.model, filled(config.lr))
+        rates = self.trainer.strategy.broadcast([group["lr"] for group in groups])  # other processors round otherwise
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = rate
         optimizer = torch.optim.AdamW(groups, weight_decay=filled(config.weight_decay), fused=True)
 
         def factor(step: int) -> float:
@@ -170,17 +208,22 @@ class Trainee(pl.LightningModule):
     def on_train_epoch_start(self) -> None:
         self.sums["train"].zero_()
 
-    def training_step(self, batch: Batch, index: int) -> Tensor:
-        torch.manual_seed(draw_seed(self.config.seed, self.global_step))
+    def training_step(self, share: Share, index: int) -> Tensor:
+        count = self.config.accumulate
+        number = self.global_step * count + index % count  # every batch draws for itself, and in it every process
+        torch.manual_seed(draw_seed(self.config.seed, number * self.trainer.world_size + self.global_rank))
+        batch, weight = share
         if isinstance(self.model, ImageModel):
             images = self.augment(batch.inputs).contiguous(memory_format=torch.channels_last)
             batch = batch._replace(inputs=images)
         capsules = self.model(batch.inputs)
         loss = self.loss_of(batch, capsules)
-        if not torch.isfinite(loss):
-            self._stop("loss", float(loss.detach()))
-        self._count("train", loss, capsules, batch)
-        return loss
+        total = summed(loss.detach(), self.device)  # if one process must stop, all do
+        if not torch.isfinite(total):
+            self._stop("loss", float(total))
+        if weight:
+            self._count("train", loss, capsules, batch)
+        return loss * weight
 
     def configure_gradient_clipping(self, optimizer: Any, *args: Any, **more: Any) -> None:
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters() if p.grad is not None])
@@ -195,14 +238,20 @@ class Trainee(pl.LightningModule):
     def on_validation_epoch_start(self) -> None:
         self.sums["validation"].zero_()
 
-    def validation_step(self, batch: Batch, index: int) -> None:
+    def validation_step(self, share: Share, index: int) -> None:
+        batch, weight = share
         capsules = self.model(batch.inputs)
-        self._count("validation", self.loss_of(batch, capsules), capsules, batch)
+        if weight:
+            self._count("validation", self.loss_of(batch, capsules), capsules, batch)
 
     def _count(self, part: str, loss: Tensor, capsules: Capsules, batch: Batch) -> None:
         size = len(batch.inputs)
         right = hits(capsules.activations.detach(), batch.labels).sum()
         self.sums[part] += torch.tensor([float(loss.detach()) * size, float(right), size], dtype=torch.float64)
+
+    def gather(self) -> None:
+        """At the end of an epoch: what all processes have counted."""
+        self.sums = {part: summed(own, self.device) for part, own in self.sums.items()}
 
     def means(self, part: str) -> tuple[float, float]:
         """Mean loss and accuracy of the epoch so far."""

@@ -24,6 +24,10 @@ from torchcaps.fields import read_fields, write_whole
 from torchcaps.memory import highest_memory
 from torchcaps.runs import Run
 from torchcaps.train.engine import check_trainable, resume, train
+from torchcaps.train.team import asked as asked_for_team
+from torchcaps.train.team import joined
+
+PLACE = ("device", "devices", "nodes", "strategy")  # where a run is trained, not what
 
 
 @dataclass(frozen=True)
@@ -59,10 +63,13 @@ def begin_trials(
 
     trials: what will be trained; all of it is checked before the first begins.
     """
+    if joined() or (config.nodes or 1) > 1:
+        raise complaint(what, "one machine, and --devices N for N processes", "several", "Train each run by itself.")
     if (folder / "config.json").exists():
         raise complaint(str(folder), f"a folder of {what}", "one that holds a single run", "Choose another --out.")
     data = config.data if config.data in DATASETS else str(Path(config.data).expanduser().resolve())
-    options = dataclasses.asdict(config) | {"data": data, "out": None, "data_dir": None, "device": None} | asked
+    free = dict.fromkeys(("out", "data_dir", *PLACE))
+    options = dataclasses.asdict(config) | {"data": data} | free | asked
     now = json.loads(json.dumps(options, default=str))
     path = folder / f"{what}.json"
     if path.exists():
@@ -166,7 +173,7 @@ def _work(pipe: Any, config: TrainConfig, threads: int) -> None:
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     else:
-        pipe.send((highest_memory(), None))
+        pipe.send((None if asked_for_team(config) else highest_memory(), None))
 
 
 def _end_with_parent() -> None:

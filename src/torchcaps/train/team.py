@@ -1,0 +1,220 @@
+"""Processes that train one network together: who is here, how they are started, and that they speak with one voice.
+
+`--devices` starts them as torchrun would, with the same variables in their environment and a store beside them, so
+that everything else need not ask who did. The parent does not train: it waits, ends the others when one is lost, and
+says how to go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch import Tensor, distributed
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.multiprocessing.spawn import ProcessExitedException, spawn
+from tqdm.auto import tqdm
+
+from torchcaps.config import TrainConfig
+from torchcaps.device import choose_device
+from torchcaps.errors import InputError, complaint
+
+OURS = "torchcaps"  # the run id of processes that we started
+NEEDED = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
+
+
+class Member(NamedTuple):
+    """One of `world` processes, counted from 0."""
+
+    rank: int = 0
+    world: int = 1
+
+
+def joined() -> bool:
+    """Is this process one of those that torchrun, or we, have started?"""
+    return distributed.is_torchelastic_launched()
+
+
+def here() -> Member:
+    return Member(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])) if joined() else Member()
+
+
+def sizes() -> tuple[int, int]:
+    """Processes of this machine, and machines, as the environment says."""
+    local = int(os.environ["LOCAL_WORLD_SIZE"]) if joined() else 1
+    return local, here().world // local
+
+
+def asked(config: TrainConfig) -> bool:
+    """Does the config ask for processes that have yet to be started?"""
+    return not joined() and ((config.devices or 1) * (config.nodes or 1) > 1 or config.strategy == "ddp")
+
+
+def check_team(config: TrainConfig) -> None:
+    """Refuse what this machine, or torchrun, does not have."""
+    if joined():
+        for name, count in zip(("devices", "nodes"), sizes(), strict=True):
+            if getattr(config, name) not in (None, count):
+                expected = f"{count}, as torchrun started them"
+                raise complaint(f"--{name}", expected, getattr(config, name), f"Drop --{name}.")
+        return
+    kind = choose_device("train", config.device).type
+    most = {"cpu": os.cpu_count() or 1, "cuda": torch.cuda.device_count()}.get(kind, 1)
+    if (config.devices or 1) > most:
+        what = {"cpu": "the cores of this machine", "cuda": "the GPUs of this machine"}.get(kind, f"with {kind}")
+        raise complaint("--devices", f"at most {most}, {what}", config.devices, "Ask for fewer.")
+    if (config.nodes or 1) > 1:
+        missing = [name for name in NEEDED if name not in os.environ]
+        if missing:
+            remedy = "Set them on every node, or use torchrun (docs/scale.md)."
+            raise complaint("--nodes", f"{', '.join(NEEDED)} in the environment", f"no {missing[0]}", remedy)
+        if config.out is None:
+            raise complaint("--nodes", "a folder that all nodes know", "no --out", "Give --out FOLDER.")
+
+
+def is_other_node(config: TrainConfig) -> bool:
+    """Does another machine begin the run?"""
+    return asked(config) and (config.nodes or 1) > 1 and os.environ.get("NODE_RANK", "0") != "0"
+
+
+def start(work: Callable[[Path], Any], folder: Path, config: TrainConfig) -> None:
+    """Call `work(folder)` in as many processes as the config asks for, and wait for them."""
+    devices, nodes = config.devices or 1, config.nodes or 1
+    node = int(os.environ["NODE_RANK"]) if nodes > 1 else 0
+    host = os.environ["MASTER_ADDR"] if nodes > 1 else "127.0.0.1"
+    port = int(os.environ["MASTER_PORT"]) if nodes > 1 else 0
+    store = TCPStore(host, port, is_master=node == 0, wait_for_workers=False)
+    environment = {
+        "MASTER_ADDR": host,
+        "MASTER_PORT": str(store.port),
+        "WORLD_SIZE": str(devices * nodes),
+        "LOCAL_WORLD_SIZE": str(devices),
+        "GROUP_RANK": str(node),
+        "TORCHELASTIC_RUN_ID": OURS,
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+    }
+    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
+    team = spawn(_begin, (work, folder, environment), nprocs=devices, join=False)
+    assert team is not None
+    try:
+        while not team.join():
+            pass
+    except KeyboardInterrupt:
+        os.kill(team.pids()[0], signal.SIGINT)  # it ends the run as one process alone would
+        team.processes[0].join()
+        for process in team.processes:
+            process.kill()
+        raise
+    except ProcessExitedException as error:
+        if store.check(["refusal"]):
+            raise InputError(store.get("refusal").decode()) from None
+        how = error.signal_name or f"exit code {error.exit_code}"
+        raise _loss(folder, devices * nodes, f"one that ended with {how}") from None
+
+
+def _begin(local: int, work: Callable[[Path], Any], folder: Path, environment: dict[str, str]) -> None:
+    """What a process that we started does."""
+    rank = int(environment["GROUP_RANK"]) * int(environment["LOCAL_WORLD_SIZE"]) + local
+    os.environ.update(environment, LOCAL_RANK=str(local), RANK=str(rank))
+    if hasattr(os, "setpgrp"):  # not on Windows
+        os.setpgrp()  # Ctrl-C is for the parent
+    tqdm.set_lock(threading.RLock())  # its own is a semaphore that a killed process leaves behind
+    _hush()
+    try:
+        work(folder)
+    except InputError as error:
+        _store().set("refusal", str(error))
+        sys.exit(2)
+
+
+def _loss(folder: Path, world: int, got: str) -> InputError:
+    remedy = f"Go on with: torchcaps train --resume {folder}"
+    return complaint(str(folder), f"{world} processes that work to the end", got, remedy)
+
+
+def _hush() -> None:
+    """Only the first process prints, and hears Ctrl-C; without it the others end by themselves."""
+    if here().rank:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        warnings.simplefilter("ignore")
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def one_voice() -> Iterator[None]:
+    """Where torchrun started this process: a mistake is told by the process that meets it first."""
+    if not joined():
+        yield
+        return
+    _hush()
+    try:
+        yield
+    except InputError:
+        if _may_speak():
+            raise
+        sys.exit(2)
+
+
+def tell(folder: Path) -> None:
+    """Let the others know the folder of the run, once it is there."""
+    if joined():
+        _store().set("folder", str(folder.resolve()))
+
+
+def hear() -> Path:
+    return Path(_store().get("folder").decode())
+
+
+def _store() -> TCPStore:
+    """A store that outlives us: that of torchrun, or of our parent."""
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return TCPStore(host, port, timeout=timedelta(days=1))
+
+
+def _ours() -> bool:
+    """Is there a parent who speaks for us?"""
+    return os.environ["TORCHELASTIC_RUN_ID"] == OURS
+
+
+def _may_speak() -> bool:
+    return _store().add("spoken", 1) == 1
+
+
+def is_loss(error: BaseException) -> bool:
+    """Does the error say that another process can no longer be reached?"""
+    return joined() and (isinstance(error, distributed.DistError) or "gloo" in str(error).lower())
+
+
+def leave(folder: Path) -> NoReturn:
+    """End this process where another one was lost, and say so if nobody else will."""
+    if _ours():
+        time.sleep(2)  # the parent is to see the lost process first
+    elif _may_speak():
+        print(_loss(folder, here().world, "one that did not"), file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def leave_when_told(folder: Path) -> None:
+    """On SIGTERM, leave at once. Lightning would ask the other processes first, which may be gone."""
+    if joined():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if _ours() else lambda *_: leave(folder))
+
+
+def summed(values: Tensor, device: torch.device) -> Tensor:
+    """The sum of what all processes hold; of one process, its own."""
+    if not distributed.is_initialized():
+        return values
+    total = values.detach().to(device, copy=True)
+    distributed.all_reduce(total)
+    return total.to(values.device)
