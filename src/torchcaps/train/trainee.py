@@ -105,7 +105,7 @@ class EpochOrder(Sampler[int]):
                 [batches[place] for place in places if len(batches[place]) == self.batch_size]
                 + [batch for batch in batches if len(batch) < self.batch_size]
             )
-        return iter(order.tolist())
+        return (row for batch in order.split(self.batch_size) for row in batch.tolist())
 
 
 def draw_seed(seed: int, number: int) -> int:
