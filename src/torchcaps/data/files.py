@@ -114,7 +114,7 @@ def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, 
     """
     path = Path(path)
     folders = sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
-    listed = [_names_in(folder) for folder in folders]
+    listed = [pictures_in(folder) for folder in folders]
     count, first = sum(map(len, listed)), next(chain(*listed), None)
     if first is None:
         got = f"{len(folders)} subfolders without any" if folders else "no subfolders"
@@ -167,12 +167,8 @@ def to_grey(pixels: np.ndarray) -> np.ndarray:
     return np.round(pixels @ np.array([0.299, 0.587, 0.114])).astype(np.uint8)[..., None]
 
 
-def pictures_in(folder: Path) -> list[Path]:
-    return [Path(name) for name in _names_in(folder)]
-
-
-def _names_in(folder: Path) -> list[str]:
-    """The pictures in a folder and its subfolders, in the order of paths; names take a quarter of their memory."""
+def pictures_in(folder: Path) -> list[str]:
+    """The pictures in a folder and its subfolders, in the order of paths, as strings: paths take much more memory."""
     files = (os.path.join(place, file) for place, _, files in os.walk(folder) for file in files)
     found = [file for file in files if os.path.splitext(file)[1].lower() in PICTURES and os.path.isfile(file)]
     return sorted(found, key=lambda file: file.split(os.sep))
