@@ -102,7 +102,7 @@ class ImageSet(Labelled):
 
     def content_sum(self) -> int:
         result = 0
-        for chunk in self.images.split(256):
+        for chunk in self.images.split(32):
             result = zlib.crc32(chunk.numpy().tobytes(), result)
         return result
 
@@ -127,7 +127,7 @@ class ImageSet(Labelled):
         if size == self.image_shape[1:]:
             return self
         records = Records("resize")
-        for chunk in self.images.split(256):
+        for chunk in self.images.split(32):
             resized = interpolate(chunk.float(), size, mode="bilinear", antialias=True).round_().clamp_(0, 255).byte()
             for image in resized:
                 records.append(image.numpy().tobytes())

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Lock
 from typing import IO, Generic, TypeVar
+from weakref import finalize
 
 import numpy as np
 import torch
@@ -77,6 +78,7 @@ class Records:
         assert isinstance(self.file, BytesIO)
         self._check_room(self.ends[-1])
         file = TemporaryFile(dir=data_folder())  # noqa: SIM115 - held as long as the records are
+        finalize(self, file.close)
         file.write(self.file.getbuffer())
         self.file = file
 

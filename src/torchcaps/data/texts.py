@@ -166,7 +166,7 @@ class TextSet(Labelled):
         if self.vocabulary is None:
             raise complaint("TextSet", "a vocabulary", "none", "Use dataclasses.replace(texts, vocabulary=...).")
         records, cut, longest = Records("texts"), 0, self.max_length
-        texts = iter(self.texts)
+        texts = (_beginning(text, longest) for text in self.texts)
         while few := list(islice(texts, 1000)):
             for row in self.vocabulary.encode(few, longest):
                 cut += longest is not None and len(row) > longest

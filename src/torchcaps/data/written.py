@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -24,14 +25,14 @@ def write_names(path: Path, parts: Mapping[str, Names]) -> None:
 
 def read_names(path: Path) -> dict[str, Names]:
     """The names of each part, in memory while they are few; a ValueError where these are no lists of names."""
-    with path.open(encoding="utf-8") as lines:
+    with path.open(encoding="utf-8") as lines, suppress(ValueError):
         if next(lines, "").strip() == "{":
             heads = (line.strip().removesuffix(": [") for line in lines)
             return {json.loads(head): strings(str(path), _names(lines)) for head in heads if head.startswith('"')}
-    parts = json.loads(path.read_text(encoding="utf-8"))  # all in one line, say
+    parts = json.loads(path.read_text(encoding="utf-8"))  # in another layout
     if not isinstance(parts, dict) or not all(isinstance(names, list) for names in parts.values()):
         raise ValueError("no lists of names")
-    return {word: strings(str(path), iter(map(_name, names))) for word, names in parts.items()}
+    return {word: strings(str(path), map(_name, names)) for word, names in parts.items()}
 
 
 def _names(lines: Iterator[str]) -> Iterator[str]:
