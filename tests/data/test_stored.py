@@ -175,6 +175,12 @@ def test_no_room_on_the_disk_is_said_before_the_work(on_disk, tmp_path):
         load_table(tmp_path / "table.csv")
 
 
+def test_a_folder_that_cannot_be_made_is_one_sentence(on_disk):
+    on_disk.write_text("a file where a folder should be")
+    with pytest.raises(InputError, match=r"photos: expected room in .*cache for data .*, got \[Errno 17\] File exists"):
+        Records("photos", 10)
+
+
 def test_a_full_disk_is_one_sentence(on_disk):
     code = """
 import resource, signal

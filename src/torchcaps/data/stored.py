@@ -45,7 +45,7 @@ def most_bytes() -> int:
 
 
 class Records:
-    """Strings of bytes, one behind the other. Those above `most_bytes()` move to a file in `data_folder()`.
+    """Strings of bytes, one behind the other. Above `most_bytes()` they move to a file in `data_folder()`.
 
     The file has no name, so that it is gone as soon as nobody holds it, or the process ends, in whatever way.
 
@@ -83,8 +83,11 @@ class Records:
         self.file = file
 
     def _check_room(self, expected: int) -> None:
-        data_folder().mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(data_folder()).free
+        try:
+            data_folder().mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(data_folder()).free
+        except OSError as error:
+            raise self._full(str(error)) from None
         if free < expected:
             raise self._full(f"{free / 1e9:,.1f} GB", expected)
 
