@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -37,13 +38,13 @@ class TextPrediction:
     confidence: tuple[float, ...]
 
 
-def collect(files: Sequence[Path], owner: str = "predict") -> list[Path]:
+def collect(files: Sequence[Path], owner: str = "predict") -> list[str]:
     """The pictures named, and those in the folders named."""
-    found: list[Path] = []
+    found: list[str] = []
     for path in files:
         if not path.exists():
             raise complaint(owner, "files or folders of pictures", f"{path}, which is not there", "Check the name.")
-        found += pictures_in(path) if path.is_dir() else [path]
+        found += pictures_in(path) if path.is_dir() else [str(path)]
     if not found:
         raise complaint(owner, "pictures", "folders without any", "Name files, or folders that hold pictures.")
     return found
@@ -62,15 +63,15 @@ def read_pictures(
     paths = collect(files, owner)
     bad: list[str] = []
     for start in range(0, len(paths), batch_size):
-        named: list[tuple[Path, np.ndarray]] = []
+        named: list[tuple[str, np.ndarray]] = []
         for path in paths[start : start + batch_size]:
             try:
-                named.append((path, read_picture(path, (height, width), colour=channels == 3)))
+                named.append((path, read_picture(Path(path), (height, width), colour=channels == 3)))
             except Exception as error:  # Pillow raises many kinds for broken files
                 bad.append(f"{path} ({error})")
         if named:
             images = torch.from_numpy(np.stack([picture for _, picture in named])).movedim(-1, 1).float() / 255
-            yield [str(path) for path, _ in named], images
+            yield [path for path, _ in named], images
     if len(bad) == len(paths):
         raise complaint(owner, "readable pictures", bad[0], "Check the files.")
     if bad:
@@ -81,11 +82,16 @@ def predict(
     run: Run, files: Sequence[Path], *, batch_size: int = 64, device: torch.device | str = "cpu"
 ) -> list[Prediction]:
     """An answer for each picture; those that cannot be read are left out, counted and named in a warning."""
+    return list(answers(run, files, batch_size=batch_size, device=device))
+
+
+def answers(
+    run: Run, files: Sequence[Path], *, batch_size: int = 64, device: torch.device | str = "cpu"
+) -> Iterator[Prediction]:
+    """The answers of `predict`, as they come."""
     model = run.load_model().to(device)
-    answers: list[Prediction] = []
     for names, images in read_pictures(run, files, batch_size):
-        answers += _answers(run, model, images.to(device), names)
-    return answers
+        yield from _answers(run, model, images.to(device), names)
 
 
 @torch.no_grad()
@@ -103,40 +109,48 @@ def _answers(run: Run, model: ImageModel, images: torch.Tensor, names: list[str]
     ]
 
 
-@torch.no_grad()
 def predict_texts(
-    run: Run, texts: Sequence[str], *, batch_size: int = 64, device: torch.device | str = "cpu"
+    run: Run, texts: Iterable[str], *, batch_size: int = 64, device: torch.device | str = "cpu"
 ) -> list[TextPrediction]:
     """An answer for each text: its class; or all classes above a half, where any number of them may be true."""
+    return list(text_answers(run, texts, batch_size=batch_size, device=device))
+
+
+def text_answers(
+    run: Run, texts: Iterable[str], *, batch_size: int = 64, device: torch.device | str = "cpu"
+) -> Iterator[TextPrediction]:
+    """The answers of `predict_texts`, as they come."""
     if run.facts.vocabulary is None:
         raise complaint("predict", "a run on texts for texts", "a run on images", "Name picture files.")
     model = run.load_model().to(device)
     vocabulary = Vocabulary.load(run.vocabulary)
-    answers: list[TextPrediction] = []
-    for start in range(0, len(texts), batch_size):
-        few = texts[start : start + batch_size]
-        activations = model(vocabulary.read(few, run.config.max_length).to(device)).activations.cpu()
+    rest = iter(texts)
+    while few := list(islice(rest, batch_size)):
+        with torch.no_grad():
+            activations = model(vocabulary.read(few, run.config.max_length).to(device)).activations.cpu()
         for text, row in zip(few, activations, strict=True):
             named = named_classes(row, run.facts.many)
             labels = tuple(run.facts.classes[place] for place in named)
-            answers.append(TextPrediction(text, labels, tuple(round(float(row[place]), 4) for place in named)))
-    return answers
+            yield TextPrediction(text, labels, tuple(round(float(row[place]), 4) for place in named))
 
 
-def collect_texts(inputs: Sequence[str], columns: Columns, lines: Iterable[str], owner: str = "predict") -> list[str]:
+def collect_texts(
+    inputs: Sequence[str], columns: Columns, lines: Iterable[str], owner: str = "predict"
+) -> Iterator[str]:
     """The texts named: files of them (tables, or a text in each line), `lines` for -, and whatever else as it is."""
-    texts: list[str] = []
     for each in inputs:
-        path = Path(each)
-        if each == "-":
-            texts += [line.rstrip("\r\n").encode("utf-8", "replace").decode("utf-8") for line in lines]
-        elif os.path.isfile(each):
-            texts += texts_in(path, columns)
-        elif os.path.isdir(each) or (each and (is_table(path) or path.suffix == ".txt")):
+        named = bool(each) and (is_table(Path(each)) or Path(each).suffix == ".txt")
+        if os.path.isdir(each) or (named and not os.path.isfile(each)):
             got = f"{each}, which is " + ("a folder" if os.path.isdir(each) else "not there")
             raise complaint(owner, "texts, or files of them", got, "Check the name.")
-        else:
-            texts.append(each)
-    if not texts:
+    texts = chain.from_iterable(_texts_of(each, columns, lines) for each in inputs)
+    first = next(texts, None)
+    if first is None:
         raise complaint(owner, "texts", "none", "Give some, name files, or - for standard input.")
-    return texts
+    return chain([first], texts)
+
+
+def _texts_of(each: str, columns: Columns, lines: Iterable[str]) -> Iterable[str]:
+    if each == "-":
+        return (line.rstrip("\r\n").encode("utf-8", "replace").decode("utf-8") for line in lines)
+    return texts_in(Path(each), columns) if os.path.isfile(each) else [each]

@@ -24,7 +24,19 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from torchcaps.config import PLAIN, TrainConfig, filled, load_config, save_config
-from torchcaps.data import DATASETS, Labelled, Splits, TextSet, Vocabulary, in_classes, open_data
+from torchcaps.data import (
+    DATASETS,
+    Labelled,
+    Names,
+    Splits,
+    TextSet,
+    Vocabulary,
+    in_classes,
+    open_data,
+    read_names,
+    row_finder,
+    write_names,
+)
 from torchcaps.errors import InputError, complaint, shape_text
 from torchcaps.fields import read_fields, write_whole
 from torchcaps.models import create_model
@@ -84,8 +96,7 @@ class Run:
         run = replace(self, facts=replace(self.facts, fingerprints=marks))
         try:
             run.folder.mkdir(parents=True, exist_ok=True)
-            names = {word: part.names for word, part in stored.items()}
-            (run.folder / "split.json").write_text(json.dumps(names))
+            write_names(run.folder / "split.json", {word: part.names for word, part in stored.items()})
             if vocabulary is not None:
                 vocabulary.save(run.vocabulary)
             run.save_facts()
@@ -164,9 +175,6 @@ class Run:
 
     def own_parts(self, data: Labelled) -> Splits | None:
         """The parts of this run, if these are its data in another place (perhaps with more beside them); else None."""
-        names = {name for part in self.split_names().values() for name in part}
-        if not names <= set(data.names):
-            return None
         try:
             return self.load_parts(data)
         except InputError:
@@ -180,23 +188,24 @@ class Run:
         return Splits(*(part if part is None else replace(part, **how) for part in parts))
 
     def _as_written(self, data: Labelled) -> Splits:
-        rows = {name: row for row, name in enumerate(data.names)}
+        find = row_finder(data.names)
         parts: dict[str, Labelled] = {}
         for word, names in self.split_names().items():
-            found = [rows[name] for name in names if name in rows]
+            found = find(names)
             if len(found) < len(names):
                 got = f"{len(found)} of {len(names)} examples of the {word} part"
                 raise complaint(self.config.data, "the data of this run", got, "Put what is missing back.")
-            chosen = data.take(torch.tensor(found, dtype=torch.long))
-            parts[word] = in_classes(self.config.data, chosen, self.facts.classes)
+            parts[word] = in_classes(self.config.data, data.take(found), self.facts.classes)
         return Splits(**parts)
 
-    def split_names(self) -> dict[str, list[str]]:
-        """The names of the images of each part, as they were written down."""
+    def split_names(self) -> dict[str, Names]:
+        """The names of the examples of each part, as they were written down."""
         path = self.folder / "split.json"
-        names = _read_json(path)
-        whole = all(isinstance(part, list) and all(isinstance(name, str) for name in part) for part in names.values())
-        if not whole or not {"train", "validation", "test"} <= names.keys() <= set(Splits._fields):
+        try:
+            names = read_names(path)
+        except (OSError, ValueError) as error:
+            raise complaint(str(path), "a JSON file of names", str(error), "Train or copy the run anew.") from None
+        if not {"train", "validation", "test"} <= names.keys() <= set(Splits._fields):
             raise complaint(str(path), "lists of names for train, validation and test", "others", "Train anew.")
         return names
 
@@ -267,13 +276,3 @@ def find_runs(root: Path) -> list[Path]:
     depths = ("", "*/", "*/*/", "*/*/*/")
     found = {path.parent for depth in depths for path in root.glob(f"{depth}config.json")}
     return sorted(folder for folder in found if (folder / "data.json").exists())
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise complaint(str(path), "a JSON file of a run", str(error), "Train or copy the run anew.") from None
-    if not isinstance(values, dict):
-        raise complaint(str(path), "a JSON object", type(values).__name__, "Train or copy the run anew.")
-    return values

@@ -214,9 +214,9 @@ def test_other_encodings_and_very_long_lines(tmp_path):
 
 def test_texts_without_labels(tmp_path):
     (tmp_path / "a.csv").write_text("id,text\n1,a b\n2,\n")
-    assert texts_in(tmp_path / "a.csv") == ["a b", ""]
+    assert list(texts_in(tmp_path / "a.csv")) == ["a b", ""]
     (tmp_path / "a.txt").write_text("one\n\ntwo three\r\n")
-    assert texts_in(tmp_path / "a.txt") == ["one", "", "two three"]
+    assert list(texts_in(tmp_path / "a.txt")) == ["one", "", "two three"]
 
 
 # Sets

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torchcaps.options import TextInputs
     from torchcaps.runs import Run
 
@@ -26,35 +30,41 @@ def predict_command(words: list[str]) -> None:
     options = parse(Predict, words, "predict", examples)
     from torchcaps.device import choose_device
     from torchcaps.errors import complaint
-    from torchcaps.predict import predict, predict_texts
+    from torchcaps.predict import answers, collect, text_answers
     from torchcaps.runs import Run
 
     if not options.inputs:
         raise complaint("predict", "files or texts behind the run", "none", "Name at least one.")
     device = choose_device("predict", options.device)
     run = Run.open(options.run)
-    answers: list[Any]
+    files = [Path(name) for name in options.inputs]
+    found: Iterator[Any]
     if run.facts.vocabulary is None:
-        answers = list(predict(run, [Path(name) for name in options.inputs], device=device))
+        found = answers(run, files, device=device)
     else:
-        answers = list(predict_texts(run, _texts("predict", options, run), device=device))
+        found = text_answers(run, _texts("predict", options, run), device=device)
+    first = next(found)  # complaints come before anything is shown
+    found = chain([first], found)
     if options.json:
-        print(json.dumps([vars(answer) for answer in answers], indent=2))
+        print("[")
+        for number, answer in enumerate(found):
+            print(",\n" if number else "", indent(json.dumps(vars(answer), indent=2), "  "), sep="", end="")
+        print("\n]")
         return
     if run.facts.vocabulary is not None:
-        for answer in answers:
+        for answer in found:
             sure = ", ".join(f"{value:.2f}" for value in answer.confidence)
             print(f"{', '.join(answer.labels) or '-':<16}  {sure:<10}  {_shortened(answer.text)}")
         return
-    width = max(4, *(len(answer.file) for answer in answers))
+    width = max(4, *map(len, collect(files)))
     print(f"{'file':<{width}}  {'class':<16}  confidence  reconstruction")
-    for answer in answers:
+    for answer in found:
         fit = {True: "fits", False: "does not fit", None: "-"}[answer.fits]
         sure = ", ".join(f"{value:.2f}" for value in answer.confidence)
         print(f"{answer.file:<{width}}  {', '.join(answer.labels):<16}  {sure:<10}  {fit}")
 
 
-def _texts(command: str, options: TextInputs, run: Run) -> list[str]:
+def _texts(command: str, options: TextInputs, run: Run) -> Iterator[str]:
     """The texts that a command was given."""
     from torchcaps.predict import collect_texts
     from torchcaps.rundata import columns_of
@@ -71,7 +81,7 @@ def _run_on_texts(command: str, options: TextInputs) -> tuple[Run, list[str]]:
     run = Run.open(options.run)
     if run.facts.vocabulary is None:
         raise complaint(command, "a run on texts", "one on images", "Train on texts.")
-    return run, _texts(command, options, run)
+    return run, list(_texts(command, options, run))
 
 
 def _shortened(text: str, most: int = 90) -> str:
@@ -104,7 +114,7 @@ def explain_command(words: list[str]) -> None:
         raise complaint(flags, "a run on images", "one on texts", "Drop them.")
     from torchcaps.explain import coloured, explain_texts, html_page
 
-    texts = _texts("explain", options, run)
+    texts = list(_texts("explain", options, run))
     found = explain_texts(run, texts, top=options.top)
     if options.html is not None:
         options.html.parent.mkdir(parents=True, exist_ok=True)

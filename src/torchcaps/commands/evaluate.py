@@ -22,6 +22,7 @@ def evaluate_command(words: list[str]) -> None:
   torchcaps evaluate runs/stars --floor"""
     options = parse(Evaluate, words, "evaluate", examples)
     from torchcaps.card import write_card
+    from torchcaps.data import Strings
     from torchcaps.device import choose_device
     from torchcaps.errors import complaint
     from torchcaps.evaluate import evaluate
@@ -39,6 +40,11 @@ def evaluate_command(words: list[str]) -> None:
     if options.floor and (run.facts.vocabulary is None or options.data is not None):
         got = "one on images" if run.facts.vocabulary is None else "--data beside it"
         raise complaint("--floor", "a run on texts, and its own data", got, "Drop --floor.")
+    if options.floor and isinstance(parts.train.texts, Strings):
+        got = f"{len(parts.train):,} that are read from a file"
+        raise complaint(
+            "--floor", "training texts that fit in memory", got, "Drop --floor, or raise TORCHCAPS_DATA_BYTES."
+        )
     model = run.load_model().to(device)
     results = {name: evaluate(model, data) for name, data in wanted.items()}
     source = options.data or run.config.data

@@ -13,15 +13,17 @@ from torchcaps.data.base import (
     stratified_order,
     three_way,
 )
-from torchcaps.data.catalogue import DATASETS, data_folder, load_dataset
+from torchcaps.data.catalogue import DATASETS, load_dataset
 from torchcaps.data.files import load_folder, load_idx, load_npz, pictures_in, read_idx, read_picture
 from torchcaps.data.generated import PairSet
 from torchcaps.data.smallnorb import read_norb, write_norb
 from torchcaps.data.sources import make_parts, open_data
+from torchcaps.data.stored import Names, Stack, Strings, data_folder
 from torchcaps.data.tables import Columns, is_table, load_table, texts_in
 from torchcaps.data.texts import TextSet, Vocabulary, padded
 from torchcaps.data.vectors import WordVectors, read_vectors
 from torchcaps.data.viewpoints import viewpoint_split
+from torchcaps.data.written import read_names, row_finder, write_names
 
 __all__ = [
     "AUGMENTATIONS",
@@ -31,8 +33,11 @@ __all__ = [
     "Examples",
     "ImageSet",
     "Labelled",
+    "Names",
     "PairSet",
     "Splits",
+    "Stack",
+    "Strings",
     "TextSet",
     "Vocabulary",
     "WordVectors",
@@ -56,14 +61,17 @@ __all__ = [
     "padded",
     "pictures_in",
     "read_idx",
+    "read_names",
     "read_norb",
     "read_picture",
     "read_vectors",
+    "row_finder",
     "shift",
     "split",
     "stratified_order",
     "texts_in",
     "three_way",
     "viewpoint_split",
+    "write_names",
     "write_norb",
 ]

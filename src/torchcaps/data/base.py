@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from torchcaps.data.stored import Names, Records, Stack, pick
 from torchcaps.errors import complaint, shape_text
 
 Data = TypeVar("Data", bound="Labelled")
@@ -44,7 +45,7 @@ class Labelled:
 
     labels: Tensor
     classes: tuple[str, ...]
-    names: tuple[str, ...]
+    names: Names
     labels_per_image = 1
 
     def take(self: Data, indices: Tensor) -> Data:
@@ -71,17 +72,17 @@ class Labelled:
 
 @dataclass(frozen=True)
 class ImageSet(Labelled):
-    """Images [n c h w] in bytes, their labels [n] and the names of the classes.
+    """Images [n c h w] in bytes, their labels [n] and the names of the classes. Many images may be on disk: a `Stack`.
 
     views holds what is known of each image beyond its class, [n] each: instance, elevation and azimuth (in degrees),
     lighting. names tells the images apart: the files they came from, or else their rows.
     """
 
-    images: Tensor
+    images: Tensor | Stack
     labels: Tensor
     classes: tuple[str, ...]
     views: dict[str, Tensor] = field(default_factory=dict)
-    names: tuple[str, ...] = ()
+    names: Names = ()
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -100,7 +101,10 @@ class ImageSet(Labelled):
             raise complaint("ImageSet", f"labels from 0 to {len(self.classes) - 1}", got, "Name every class.")
 
     def content_sum(self) -> int:
-        return zlib.crc32(self.images.numpy().tobytes())
+        result = 0
+        for chunk in self.images.split(32):
+            result = zlib.crc32(chunk.numpy().tobytes(), result)
+        return result
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -114,21 +118,20 @@ class ImageSet(Labelled):
         if indices.dtype == torch.bool:
             indices = indices.nonzero().squeeze(-1)
         views = {name: values[indices] for name, values in self.views.items()}
-        names = tuple(self.names[index] for index in indices.tolist())
-        return ImageSet(self.images[indices], self.labels[indices], self.classes, views, names)
+        images = self.images.pick(indices) if isinstance(self.images, Stack) else self.images[indices]
+        return ImageSet(images, self.labels[indices], self.classes, views, pick(self.names, indices))
 
     def resize(self, size: int | tuple[int, int]) -> ImageSet:
         """The images with this side, or height and width, smoothed where they shrink."""
         size = (size, size) if isinstance(size, int) else size
         if size == self.image_shape[1:]:
             return self
-        images = torch.cat(
-            [
-                interpolate(chunk.float(), size, mode="bilinear", antialias=True).round_().clamp_(0, 255).byte()
-                for chunk in self.images.split(256)
-            ]
-        )
-        return replace(self, images=images)
+        records = Records("resize")
+        for chunk in self.images.split(32):
+            resized = interpolate(chunk.float(), size, mode="bilinear", antialias=True).round_().clamp_(0, 255).byte()
+            for image in resized:
+                records.append(image.numpy().tobytes())
+        return replace(self, images=Stack(records, (self.image_shape[0], *size)).held())
 
 
 class Splits(NamedTuple):

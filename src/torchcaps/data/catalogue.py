@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from torchcaps.data.generated import affnist, affnist_5k, multimnist, multimnist
 from torchcaps.data.mnist import fashion_mnist, kmnist, mnist
 from torchcaps.data.photos import cifar10, cifar100, svhn
 from torchcaps.data.smallnorb import smallnorb
+from torchcaps.data.stored import data_folder
 from torchcaps.data.toys import toys, toys_full
 from torchcaps.errors import check_choice
 
@@ -49,12 +49,6 @@ DATASETS: dict[str, Callable[[Path], Splits | Labelled]] = {
     "reuters-full": reuters_full,
     "snips": snips,
 }
-
-
-def data_folder(folder: Path | str | None = None) -> Path:
-    """Where downloaded data live: the folder given, else TORCHCAPS_DATA, else a cache in the user's home."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(folder or os.environ.get("TORCHCAPS_DATA") or cache / "torchcaps").expanduser()
 
 
 def load_dataset(name: str = "mnist-5k", folder: Path | str | None = None) -> Any:

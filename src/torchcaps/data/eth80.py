@@ -58,7 +58,7 @@ def _read_npz(path: Path) -> ImageSet:
     classes = tuple(str(name) for name in arrays.get("category_names", CLASSES))
     data = image_set(str(path), arrays["images"], arrays["category"], classes)
     images = data.images
-    if images.shape[1] == 3:
+    if isinstance(images, torch.Tensor) and images.shape[1] == 3:
         images = (images.float() * torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(1, True).round().byte()
     views = {name: torch.from_numpy(arrays[name].astype(np.int64)) for name in _VIEWS}
     names = tuple(str(name) for name in arrays.get("filename", ()))

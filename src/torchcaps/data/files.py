@@ -6,15 +6,20 @@ A file that cannot be read is one sentence; one bad picture among many is left o
 from __future__ import annotations
 
 import gzip
+import os
 import warnings
 import zipfile
 import zlib
+from array import array
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from torchcaps.bars import bar
 from torchcaps.data.base import ImageSet
+from torchcaps.data.stored import Records, Stack, Strings
 from torchcaps.errors import complaint
 
 PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
@@ -102,61 +107,59 @@ def image_set(owner: str, pixels: np.ndarray, marks: np.ndarray, classes: tuple[
 
 
 def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, colour: bool | None = None) -> ImageSet:
-    """Pictures from a folder with one subfolder for each class.
+    """Pictures from a folder with one subfolder for each class; on disk, once decoded, where they are many.
 
     size: the side, or height and width, that all are resized to; left out, they must have one size already. colour:
     three channels or one; left out, three as soon as one picture has colour. Transparent pixels become white.
     """
     path = Path(path)
     folders = sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
-    files = [(file, label) for label, folder in enumerate(folders) for file in pictures_in(folder)]
-    if not files:
+    listed = [pictures_in(folder) for folder in folders]
+    count, first = sum(map(len, listed)), next(chain(*listed), None)
+    if first is None:
         got = f"{len(folders)} subfolders without any" if folders else "no subfolders"
         raise complaint(str(path), "pictures in one subfolder for each class", got, "Sort pictures into subfolders.")
-    if size is None:
-        _check_side(files[0][0])
-    pictures, labels, names, bad = [], [], [], []
-    for file, label in files:
+    height, width = _sides(first) if size is None else (size, size) if isinstance(size, int) else size
+    pixels = Records(str(path), count * height * width * (1 if colour is False else 3))
+    labels, names, bad = array("q"), Records(str(path)), []
+    shapes, grey = set(), colour is not True
+    for file, label in bar(((file, label) for label, files in enumerate(listed) for file in files), "pictures", count):
         try:
-            pictures.append(read_picture(file, size))
-            labels.append(label)
-            names.append(file.relative_to(path).as_posix())
+            picture = read_picture(Path(file), size, colour=colour is not False)
         except Exception as error:  # Pillow raises many kinds for broken files
-            bad.append(f"{file.name} ({error})")
+            bad.append(f"{os.path.basename(file)} ({error})")
+            continue
+        pixels.append(np.moveaxis(picture, -1, 0).tobytes())
+        labels.append(label)
+        names.append(Path(file).relative_to(path).as_posix().encode("utf-8", "surrogatepass"))
+        shapes.add(picture.shape[:2])
+        grey = grey and bool((picture == picture[..., :1]).all())
     if bad:
-        warnings.warn(
-            f"{path}: left out {len(bad)} of {len(files)} pictures that cannot be read: {bad[0]}", stacklevel=2
-        )
-    if not pictures:
-        raise complaint(str(path), "readable pictures", f"none of {len(files)}", "Check the files.")
-    shapes = {picture.shape[:2] for picture in pictures}
+        warnings.warn(f"{path}: left out {len(bad)} of {count} pictures that cannot be read: {bad[0]}", stacklevel=2)
+    if not shapes:
+        raise complaint(str(path), "readable pictures", f"none of {count}", "Check the files.")
     if len(shapes) > 1:
         low, high = min(shapes), max(shapes)
         got = f"{low[0]} x {low[1]} to {high[0]} x {high[1]}"
         raise complaint(str(path), "pictures of one size", got, "Give --size to resize them.")
-    stack = np.stack(pictures)  # [n h w 3]
-    grey = bool((stack == stack[..., :1]).all())
-    if colour is False and not grey:
-        stack = to_grey(stack)
-    elif colour is False or (colour is None and grey):
-        stack = stack[..., :1]
-    images = torch.from_numpy(np.ascontiguousarray(np.moveaxis(stack, -1, 1)))
+    images = Stack(pixels, (1 if grey else 3, *shapes.pop()))
     classes = tuple(folder.name for folder in folders)
-    return ImageSet(images, torch.tensor(labels), classes, names=tuple(names))
+    return ImageSet(images.held(), torch.tensor(labels), classes, names=Strings(names).held())
 
 
-def _check_side(path: Path) -> None:
-    """Refuse large pictures that are not to be resized before all of them are read into memory."""
+def _sides(path: str) -> tuple[int, int]:
+    """Height and width of a picture; large ones, which are not to be resized, are refused before all are read."""
     from PIL import Image
 
     try:
         with Image.open(path) as picture:
             width, height = picture.size
     except Exception:  # told with the others when it is read
-        return
+        return 0, 0
     if max(width, height) > 256:
         expected = "pictures of at most 256 pixels a side, or a size to resize them to"
-        raise complaint(str(path), expected, f"{height} x {width}", "Give --size, say --size 64.")
+        raise complaint(path, expected, f"{height} x {width}", "Give --size, say --size 64.")
+    return height, width
 
 
 def to_grey(pixels: np.ndarray) -> np.ndarray:
@@ -164,8 +167,11 @@ def to_grey(pixels: np.ndarray) -> np.ndarray:
     return np.round(pixels @ np.array([0.299, 0.587, 0.114])).astype(np.uint8)[..., None]
 
 
-def pictures_in(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*") if file.suffix.lower() in PICTURES and file.is_file())
+def pictures_in(folder: Path) -> list[str]:
+    """The pictures in a folder and its subfolders, in the order of paths, as strings: paths take much more memory."""
+    files = (os.path.join(place, file) for place, _, files in os.walk(folder) for file in files)
+    found = [file for file in files if os.path.splitext(file)[1].lower() in PICTURES and os.path.isfile(file)]
+    return sorted(found, key=lambda file: file.split(os.sep))
 
 
 def read_picture(path: Path, size: int | tuple[int, int] | None, *, colour: bool = True) -> np.ndarray:

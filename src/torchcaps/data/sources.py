@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -72,7 +71,7 @@ def _open_folder(
         return _combine(path, _idx_parts(idx), validation, seed)
     tables = _tables_of_parts(path)
     if tables:
-        texts = {part: _named(load_table(file, columns), file.name) for part, file in tables.items()}
+        texts = {part: load_table(file, columns, prefix=f"{file.name}:") for part, file in tables.items()}
         return _combine(path, texts, validation, seed)
     folders = {sub.name: sub for sub in sorted(path.iterdir()) if sub.is_dir() and not sub.name.startswith(".")}
     if not folders or not {name.lower() for name in folders} <= PARTS.keys():
@@ -115,11 +114,6 @@ def _tables_of_parts(path: Path) -> dict[str, Path]:
             raise complaint(str(path), f"one table of the {part} part", got, "Keep one.")
         found[part] = file
     return found
-
-
-def _named(texts: TextSet, file: str) -> TextSet:
-    """The same texts with names that tell the files apart."""
-    return replace(texts, names=tuple(f"{file}:{row}" for row in texts.names))
 
 
 def _combine(path: Path, parts: dict[str, Data], validation: float, seed: int) -> Data | Splits:

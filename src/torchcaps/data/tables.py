@@ -7,6 +7,7 @@ import gzip
 import json
 import warnings
 import zlib
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,9 @@ from typing import IO, Any
 
 import torch
 
-from torchcaps.data.texts import TextSet, truth_values
+from torchcaps.bars import bar
+from torchcaps.data.stored import Records, Strings
+from torchcaps.data.texts import TextSet
 from torchcaps.errors import complaint
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
@@ -110,19 +113,20 @@ def _json_rows(path: Path, lines: IO[str], tabs: bool) -> Iterator[tuple[int, di
         yield number, row
 
 
-def load_table(path: Path, columns: Columns | None = None) -> TextSet:
+def load_table(path: Path, columns: Columns | None = None, prefix: str = "") -> TextSet:
     """The texts and labels of a table; rows without a text or a label are left out, counted in a warning.
 
-    Classes are in the order of their names, or of the columns.
+    Classes are in the order of their names, or of the columns. prefix: what stands before the row in names. Where texts
+    are many, they are on disk.
     """
     columns = columns or Columns()
-    texts: list[str] = []
-    labels: list[list[str]] = []
-    names: list[str] = []
-    left_out: list[int] = []
+    texts, names = Records(str(path), path.stat().st_size), Records(str(path))
+    numbers: dict[str, int] = {}  # of classes, as they are met
+    marks, places = array("q"), array("q")  # the classes of texts, and which texts they are
+    left_out = array("q")
     seen: set[str] = set()
-    for number, row in read_rows(path, columns.encoding):
-        if not texts and not left_out and not is_json(path):
+    for number, row in bar(read_rows(path, columns.encoding), "rows"):
+        if not len(texts) and not left_out and not is_json(path):
             _check_columns(path, columns, list(row))
         text = _text(path, number, row.get(columns.text))
         found = _labels(path, number, row, columns)
@@ -130,10 +134,11 @@ def load_table(path: Path, columns: Columns | None = None) -> TextSet:
         if not text.strip() or found is None:
             left_out.append(number)
             continue
-        texts.append(text)
-        labels.append(found)
-        names.append(str(number))
-    if not texts:
+        marks.extend(numbers.setdefault(label, len(numbers)) for label in found)
+        places.extend(len(texts) for _ in found)
+        texts.append(text.encode())
+        names.append(f"{prefix}{number}".encode())
+    if not len(texts):
         if left_out:
             _check_columns(path, columns, sorted(seen))
         got = "none" if not left_out else f"{len(left_out)} rows without one or the other"
@@ -141,15 +146,16 @@ def load_table(path: Path, columns: Columns | None = None) -> TextSet:
     if left_out:
         what = f"left out {len(left_out):,} rows of {path.name} without text or label, the first in line {left_out[0]}"
         warnings.warn(what, stacklevel=2)
-    if columns.separator is None and len(columns.label) == 1:
-        classes = tuple(sorted({each[0] for each in labels}))
-        places = {name: place for place, name in enumerate(classes)}
-        return TextSet(tuple(texts), torch.tensor([places[each[0]] for each in labels]), classes, tuple(names))
-    several = len(columns.label) > 1
-    classes = columns.label if several else tuple(sorted({label for each in labels for label in each}))
+    classes = columns.label if len(columns.label) > 1 else tuple(sorted(numbers))
     if not classes:
         raise complaint(str(path), "labels", "none in any row", "Choose another --label or --separator.")
-    return TextSet(tuple(texts), truth_values(labels, classes), classes, tuple(names))
+    order = {name: place for place, name in enumerate(classes)}
+    labels = torch.tensor([order[name] for name in numbers], dtype=torch.long)[torch.tensor(marks)]
+    if columns.separator is not None or len(columns.label) > 1:
+        truth = torch.zeros(len(texts), len(classes), dtype=torch.bool)
+        truth[torch.tensor(places), labels] = True
+        labels = truth
+    return TextSet(Strings(texts).held(), labels, classes, Strings(names).held())
 
 
 def _text(path: Path, number: int, value: Any) -> str:
@@ -200,16 +206,17 @@ def _is_true(path: Path, number: int, name: str, value: Any) -> bool:
     return text in TRUE
 
 
-def texts_in(path: Path, columns: Columns | None = None) -> list[str]:
+def texts_in(path: Path, columns: Columns | None = None) -> Iterator[str]:
     """The texts of a file without labels: a column of a table, or else every line."""
     columns = columns or Columns()
     if is_table(path):
-        rows = [row for _, row in read_rows(path, columns.encoding)]
-        if rows:
-            _check_columns(path, Columns(columns.text, ()), list(rows[0]))
-        return [_text(path, number, row.get(columns.text)) for number, row in enumerate(rows, 1)]
+        for count, (_, row) in enumerate(read_rows(path, columns.encoding), 1):
+            if count == 1:
+                _check_columns(path, Columns(columns.text, ()), list(row))
+            yield _text(path, count, row.get(columns.text))
+        return
     try:
         with _open(path, columns.encoding) as lines:
-            return [line.rstrip("\r\n") for line in lines]
+            yield from (line.rstrip("\r\n") for line in lines)
     except (OSError, EOFError, UnicodeError, zlib.error) as error:
         raise complaint(str(path), f"text in {columns.encoding}", str(error), "Save it in UTF-8.") from None

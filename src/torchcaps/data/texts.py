@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from torchcaps.data.base import Batch, Labelled
+from torchcaps.data.stored import Names, Numbers, Records, pick
 from torchcaps.errors import InputError, complaint, shape_text
 
 PADDING, UNKNOWN = "<pad>", "<unk>"  # words number 0 and 1
@@ -119,10 +121,10 @@ class TextSet(Labelled):
     them; what is longer is cut off.
     """
 
-    texts: tuple[str, ...]
+    texts: Names
     labels: Tensor
     classes: tuple[str, ...]
-    names: tuple[str, ...] = ()
+    names: Names = ()
     vocabulary: Vocabulary | None = field(default=None, compare=False)
     max_length: int | None = None
 
@@ -147,36 +149,37 @@ class TextSet(Labelled):
         return self.labels.ndim == 2
 
     def content_sum(self) -> int:
-        return zlib.crc32("\0".join(self.texts).encode("utf-8", "surrogatepass"))
+        result = 0
+        for row, text in enumerate(self.texts):
+            result = zlib.crc32((b"\0" if row else b"") + text.encode("utf-8", "surrogatepass"), result)
+        return result
 
     def take(self, indices: Tensor) -> TextSet:
         if indices.dtype == torch.bool:
             indices = indices.nonzero().squeeze(-1)
-        rows = indices.tolist()
-        return replace(
-            self,
-            texts=tuple(self.texts[row] for row in rows),
-            labels=self.labels[indices],
-            names=tuple(self.names[row] for row in rows),
-        )
+        texts, names = pick(self.texts, indices), pick(self.names, indices)
+        return replace(self, texts=texts, labels=self.labels[indices], names=names)
 
     @cached_property
-    def encoded(self) -> list[Tensor]:
+    def encoded(self) -> Numbers:
         """The words of each text by number, as far as they are read."""
         if self.vocabulary is None:
             raise complaint("TextSet", "a vocabulary", "none", "Use dataclasses.replace(texts, vocabulary=...).")
-        rows = self.vocabulary.encode(self.texts, self.max_length)
-        longest = self.max_length
-        cut = sum(len(row) > longest for row in rows) if longest else 0
+        records, cut, longest = Records("texts"), 0, self.max_length
+        texts = (_beginning(text, longest) for text in self.texts)
+        while few := list(islice(texts, 1000)):
+            for row in self.vocabulary.encode(few, longest):
+                cut += longest is not None and len(row) > longest
+                records.append(row[:longest].int().numpy().tobytes())
         if cut:
-            what = f"{cut:,} of {len(rows):,} texts are longer than {longest} words; the rest of them is not read"
+            what = f"{cut:,} of {len(self):,} texts are longer than {longest} words; the rest of them is not read"
             warnings.warn(what, stacklevel=3)
-        return [row[:longest] for row in rows]
+        return Numbers(records)
 
     @cached_property
     def lengths(self) -> Tensor:
         """How many words of each text are read, [n]."""
-        return torch.tensor([len(row) for row in self.encoded], dtype=torch.long)
+        return self.encoded.lengths()
 
     def batch(self, indices: Tensor) -> Batch:
         return Batch(padded([self.encoded[row] for row in indices.tolist()]), self.labels[indices])

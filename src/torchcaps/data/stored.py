@@ -1,0 +1,199 @@
+"""Data of any size: kept in memory while they are few, else in a file, and read from it as they are asked for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from array import array
+from collections.abc import Iterable, Iterator
+from copy import copy
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryFile
+from threading import Lock
+from typing import IO, Generic, TypeVar
+from weakref import finalize
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchcaps.errors import complaint
+
+Item = TypeVar("Item")
+Kept = TypeVar("Kept", bound="Stored")  # type: ignore[type-arg]
+
+MOST_BYTES = 2**30
+VARIABLE = "TORCHCAPS_DATA_BYTES"
+OBJECT = 100  # bytes, about, that Python adds to a string
+
+
+def data_folder(folder: Path | str | None = None) -> Path:
+    """Where downloaded data live: the folder given, else TORCHCAPS_DATA, else a cache in the user's home."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(folder or os.environ.get("TORCHCAPS_DATA") or cache / "torchcaps").expanduser()
+
+
+def most_bytes() -> int:
+    """How many bytes of a user's pictures or texts are kept in memory: by TORCHCAPS_DATA_BYTES, else 1 GB."""
+    text = os.environ.get(VARIABLE)
+    if text is None:
+        return MOST_BYTES
+    if not text.isdecimal():
+        raise complaint(VARIABLE, "a number of bytes", repr(text), f"Set it to {MOST_BYTES}, say.")
+    return int(text)
+
+
+class Records:
+    """Strings of bytes, one behind the other. Above `most_bytes()` they move to a file in `data_folder()`.
+
+    The file has no name, so that it is gone as soon as nobody holds it, or the process ends, in whatever way.
+
+    expected: how many bytes are to come; where the disk has no room for them, that is said before they do.
+    """
+
+    def __init__(self, owner: str, expected: int = 0) -> None:
+        self.owner = owner
+        self.most = most_bytes()
+        self.file: IO[bytes] = BytesIO()
+        self.ends = array("q", [0])
+        self.lock = Lock()
+        if expected > self.most:
+            self._check_room(expected)
+
+    @property
+    def on_disk(self) -> bool:
+        return not isinstance(self.file, BytesIO)
+
+    def append(self, record: bytes) -> None:
+        self.ends.append(self.ends[-1] + len(record))
+        try:
+            self.file.write(record)
+            if not self.on_disk and self.ends[-1] + OBJECT * len(self) > self.most:
+                self._move()
+        except OSError as error:
+            raise self._full(str(error)) from None
+
+    def _move(self) -> None:
+        assert isinstance(self.file, BytesIO)
+        self._check_room(self.ends[-1])
+        file = TemporaryFile(dir=data_folder())  # noqa: SIM115 - held as long as the records are
+        finalize(self, file.close)
+        file.write(self.file.getbuffer())
+        self.file = file
+
+    def _check_room(self, expected: int) -> None:
+        try:
+            data_folder().mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(data_folder()).free
+        except OSError as error:
+            raise self._full(str(error)) from None
+        if free < expected:
+            raise self._full(f"{free / 1e9:,.1f} GB", expected)
+
+    def _full(self, got: str, expected: int = 0) -> Exception:
+        room = f"{expected / 1e9:,.1f} GB free" if expected else "room"
+        remedy = "Make room, or let TORCHCAPS_DATA name another folder."
+        return complaint(self.owner, f"{room} in {data_folder()} for data that do not fit in memory", got, remedy)
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def read(self, row: int, most: int | None = None) -> bytes:
+        """A record, or as many bytes of its beginning."""
+        size = self.ends[row + 1] - self.ends[row]
+        with self.lock:
+            self.file.seek(self.ends[row])
+            return self.file.read(size if most is None else min(size, most))
+
+
+class Stored(Generic[Item]):
+    """Records as what they stand for, in any order; some of them, in another order, are no copies."""
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        self.rows = np.arange(len(records))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, row: int) -> Item:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Item]:
+        return (self[row] for row in range(len(self)))
+
+    def pick(self: Kept, rows: Tensor) -> Kept:
+        """Those with these numbers, in this order."""
+        picked = copy(self)
+        picked.rows = self.rows[rows.numpy()]
+        return picked
+
+
+class Strings(Stored[str]):
+    """Texts, or names."""
+
+    def __getitem__(self, row: int) -> str:
+        return self.records.read(self.rows[row]).decode("utf-8", "surrogatepass")
+
+    def held(self) -> Names:
+        """All of them in memory, where they are few."""
+        return self if self.records.on_disk else tuple(self)
+
+
+Names = tuple[str, ...] | Strings
+
+
+class Numbers(Stored[Tensor]):
+    """Rows of numbers, of any length."""
+
+    def __getitem__(self, row: int) -> Tensor:
+        return torch.from_numpy(np.frombuffer(self.records.read(self.rows[row]), np.int32).astype(np.int64))
+
+    def lengths(self) -> Tensor:
+        """[n], how many numbers there are in each row."""
+        return torch.from_numpy(np.diff(np.asarray(self.records.ends))[self.rows] // np.dtype(np.int32).itemsize)
+
+
+class Stack(Stored[Tensor]):
+    """Images [n c h w] in bytes, of which as many are in memory as one asks for at a time.
+
+    A record may hold more channels than are shown.
+    """
+
+    dtype, ndim = torch.uint8, 4
+
+    def __init__(self, records: Records, image_shape: tuple[int, int, int]) -> None:
+        super().__init__(records)
+        self.image_shape = image_shape
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size((len(self), *self.image_shape))
+
+    def __getitem__(self, rows: int | Tensor) -> Tensor:
+        chosen = self.rows[rows.numpy() if isinstance(rows, Tensor) else [rows]]
+        images = np.empty((len(chosen), *self.image_shape), np.uint8)
+        for image, row in zip(images, chosen, strict=True):
+            image[:] = np.frombuffer(self.records.read(row, image.size), np.uint8).reshape(image.shape)
+        return torch.from_numpy(images if isinstance(rows, Tensor) else images[0])
+
+    def split(self, size: int) -> Iterator[Tensor]:
+        return (self[rows] for rows in torch.arange(len(self)).split(size))
+
+    def held(self) -> Tensor | Stack:
+        """All of them in memory, where they are few."""
+        return self if self.records.on_disk else self[torch.arange(len(self))]
+
+
+def pick(items: Names, rows: Tensor) -> Names:
+    """Those with these numbers, in this order."""
+    return items.pick(rows) if isinstance(items, Strings) else tuple(items[row] for row in rows.tolist())
+
+
+def strings(owner: str, texts: Iterable[str]) -> Names:
+    """Texts or names as they come, in memory while they are few."""
+    records = Records(owner)
+    for text in texts:
+        records.append(text.encode("utf-8", "surrogatepass"))
+    return Strings(records).held()

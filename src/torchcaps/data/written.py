@@ -1,0 +1,69 @@
+"""Which examples belong to which part, written down by their names: a JSON file with a name in each line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchcaps.data.stored import Names, strings
+
+
+def write_names(path: Path, parts: Mapping[str, Names]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for number, (word, names) in enumerate(parts.items()):
+            file.write(("," if number else "{") + f"\n{json.dumps(word)}: [\n")
+            file.writelines((",\n" if row else "") + json.dumps(name) for row, name in enumerate(names))
+            file.write("\n]")
+        file.write("\n}\n")
+
+
+def read_names(path: Path) -> dict[str, Names]:
+    """The names of each part, in memory while they are few; a ValueError where these are no lists of names."""
+    with path.open(encoding="utf-8") as lines, suppress(ValueError):
+        if next(lines, "").strip() == "{":
+            heads = (line.strip().removesuffix(": [") for line in lines)
+            return {json.loads(head): strings(str(path), _names(lines)) for head in heads if head.startswith('"')}
+    parts = json.loads(path.read_text(encoding="utf-8"))  # in another layout
+    if not isinstance(parts, dict) or not all(isinstance(names, list) for names in parts.values()):
+        raise ValueError("no lists of names")
+    return {word: strings(str(path), map(_name, names)) for word, names in parts.items()}
+
+
+def _names(lines: Iterator[str]) -> Iterator[str]:
+    """The names in the lines as far as the end of a list."""
+    for line in map(str.strip, lines):
+        if line.startswith("]"):
+            return
+        if line:
+            yield _name(json.loads(line.removesuffix(",")))
+    raise ValueError("no end of a list")
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} among the names")
+    return value
+
+
+def row_finder(names: Names) -> Callable[[Names], Tensor]:
+    """A function from names to their rows in `names`; names that are not there are left out.
+
+    It keeps two numbers for each name, where a dictionary would keep the name.
+    """
+    keys = np.fromiter(map(hash, names), np.int64, len(names))
+    order = keys.argsort(kind="stable")
+    keys = keys[order]
+
+    def find(wanted: Names) -> Tensor:
+        sought = np.fromiter(map(hash, wanted), np.int64, len(wanted))
+        rows = order[keys.searchsorted(sought, side="right") - 1]
+        there = (names[row] == name for row, name in zip(rows, wanted, strict=True))
+        return torch.from_numpy(rows[np.fromiter(there, bool, len(rows))])
+
+    return find
