@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from torchcaps.data import Batch, Columns, Vocabulary, is_table, pictures_in, read_picture, texts_in
+from torchcaps.data import Batch, Columns, is_table, pictures_in, read_picture, texts_in
 from torchcaps.errors import complaint
 from torchcaps.evaluate import misfits, named_classes, top_classes
 from torchcaps.models import ImageModel
@@ -111,7 +111,7 @@ def predict_texts(
     if run.facts.vocabulary is None:
         raise complaint("predict", "a run on texts for texts", "a run on images", "Name picture files.")
     model = run.load_model().to(device)
-    vocabulary = Vocabulary.load(run.vocabulary)
+    vocabulary = run.words()
     answers: list[TextPrediction] = []
     for start in range(0, len(texts), batch_size):
         few = texts[start : start + batch_size]

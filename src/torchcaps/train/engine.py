@@ -32,12 +32,13 @@ from torchcaps.data import (
 from torchcaps.device import choose_device
 from torchcaps.errors import check_choice, complaint
 from torchcaps.evaluate import evaluate
+from torchcaps.facts import DataFacts
 from torchcaps.models import ImageModel, TextModel
 from torchcaps.recipes import check_given, complete
 from torchcaps.rundata import READ, limit, read_data
-from torchcaps.runs import DataFacts, Run, next_folder, refuse_folder
+from torchcaps.runs import Run, next_folder, refuse_folder
 from torchcaps.train.prepare import prepare, quiet
-from torchcaps.train.progress import Progress
+from torchcaps.train.progress import Progress, WholeFiles
 from torchcaps.train.trainee import Trainee, loader
 
 PRECISIONS: dict[str, Literal["32-true", "16-mixed", "bf16-mixed"]] = {
@@ -112,7 +113,10 @@ def _draft(config: TrainConfig, parts: Splits, words: int = 2, word_dim: int | N
 def resume(folder: Path) -> Run:
     """Go on with a run that was interrupted, as if it had not been."""
     run = Run.open(folder)
-    return run if run.facts.stopped else _fit(run, run.load_parts())
+    if not run.facts.stopped:
+        return _fit(run, run.load_parts())
+    write_card(run)
+    return run
 
 
 def _checked(config: TrainConfig) -> TrainConfig:
@@ -143,13 +147,22 @@ def _checked(config: TrainConfig) -> TrainConfig:
 
 
 def _fit(run: Run, parts: Splits) -> Run:
+    try:
+        return _fit_whole(run, parts)
+    except OSError as error:
+        remedy = f"Make room, then go on: torchcaps train --resume {run.folder}"
+        got = error.strerror or str(error)
+        raise complaint("train", f"to write {error.filename or run.folder}", got, remedy) from None
+
+
+def _fit_whole(run: Run, parts: Splits) -> Run:
     config = run.config
     torch.manual_seed(config.seed)
     model = run.new_model()
     _keep_memory()
     if isinstance(model, TextModel) and config.vectors is not None and not run.checkpoint.exists():
         generator = torch.Generator().manual_seed(config.seed)
-        words = Vocabulary.load(run.vocabulary).words
+        words = run.words().words
         model.set_vectors(read_vectors(config.vectors).table(words, generator))
     trainee, batches = prepare(model, parts.train, config)
     progress = Progress(run)
@@ -161,11 +174,11 @@ def _fit(run: Run, parts: Splits) -> Run:
             _go(_trainer(run, progress), trainee, batches, parts, run, progress)
     except KeyboardInterrupt:
         if run.weights.exists():
-            _finish(progress.run, parts)
+            _finish(run, parts)
             print(f"\nStopped. The best weights so far are in {run.weights}", end="")
         print(f"\nGo on with: torchcaps train --resume {run.folder}", flush=True)
         raise
-    return _finish(progress.run, parts)
+    return _finish(run, parts, stopped=progress.stopped)
 
 
 def _trainer(run: Run, progress: Progress) -> pl.Trainer:
@@ -177,6 +190,7 @@ def _trainer(run: Run, progress: Progress) -> pl.Trainer:
         precision=PRECISIONS[config.precision],
         logger=_tensorboard(run) if config.tensorboard else False,
         callbacks=[progress],
+        plugins=[WholeFiles()],
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -205,13 +219,15 @@ def _go(
         raise complaint(str(checkpoint), "a checkpoint of this run", "a broken or foreign file", remedy) from None
 
 
-def _finish(run: Run, parts: Splits) -> Run:
+def _finish(run: Run, parts: Splits, stopped: bool = False) -> Run:
     """Write down what a usual reconstruction error is, so that `predict` can tell an image that does not fit, and the
     card."""
     model = run.load_model()
     if isinstance(model, ImageModel) and model.decoder is not None and len(parts.validation):
         misfit = evaluate(model, parts.validation).misfit
         run = run if misfit is None else run.with_facts(fits=float(misfit.quantile(0.99)))
+    if stopped:
+        run = run.with_facts(stopped=True)
     write_card(run)
     return run
 
