@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo routing studio test test-all lint bench setup clean help
+.PHONY: demo routing studio test test-all torture lint bench setup clean help
 
 help:  ## show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 16
@@ -31,6 +31,9 @@ test: $(READY)  ## run the tests (a few minutes)
 
 test-all: $(READY)  ## run the tests, those of native compilation included (much longer)
 	$(BIN)/python -m pytest -n auto
+
+torture: $(READY)  ## hard use at length: kills, full disks, broken files, extreme votes, leaks; a table, and out/torture.json
+	$(BIN)/python -m torture
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .

@@ -268,7 +268,7 @@ def test_the_command_says_where_the_file_is_and_what_it_takes(trained, tmp_path,
     ("words", "sentence"),
     [
         (["--onnx", "--torch"], "export: expected one of --onnx and --torch, got both. Call it twice.\n"),
-        (["--out", "/dev/null/a.onnx"], "Check the path and its rights.\n"),
+        (["--out", "/dev/null/a.onnx"], "Check the path, its rights and the room there.\n"),
     ],
 )
 def test_mistakes_get_one_sentence(trained, words, sentence, capsys):

@@ -12,12 +12,12 @@ import torch
 
 import torchcaps as tc
 import torchcaps.pretrained
-from torchcaps.config import TrainConfig
+from torchcaps.config import TrainConfig, load_config
 from torchcaps.data import load_dataset
 from torchcaps.evaluate import evaluate
 from torchcaps.pretrained import FOLDER, pretrained_facts
 from torchcaps.recipes import complete
-from torchcaps.runs import DataFacts, Run, load_config
+from torchcaps.runs import DataFacts, Run
 from torchcaps.train import train
 
 each_network = pytest.mark.parametrize("name", tc.PRETRAINED)

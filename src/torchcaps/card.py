@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torchcaps.config import PLAIN, command_of
+from torchcaps.errors import InputError
 from torchcaps.fields import write_whole
 from torchcaps.runs import Run
 
@@ -96,13 +96,14 @@ def _measured(run: Run) -> list[str]:
         low, high = (1 - bound for bound in reversed(measured["error_interval_95"]))
         interval = f"95 % interval {low:.2%} to {high:.2%}"
         rows.append(f"| test accuracy | {measured['accuracy']:.2%} of {measured['examples']:,} ({interval}) |")
-    if run.metrics.exists():
-        with run.metrics.open() as file:
-            table = list(csv.DictReader(file))
-        if table:
-            rows.append(f"| epochs | {len(table)} |")
-            seen = float(table[-1]["validation_accuracy"])
-            rows += [] if seen != seen else [f"| validation accuracy after the last epoch | {seen:.2%} |"]
+    try:
+        table = run.rows()
+    except InputError:  # none yet, or broken
+        table = []
+    if table:
+        rows.append(f"| epochs | {len(table)} |")
+        seen = float(table[-1]["validation_accuracy"])
+        rows += [] if seen != seen else [f"| validation accuracy after the last epoch | {seen:.2%} |"]
     return rows
 
 

@@ -87,6 +87,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141
     except OSError as error:
         what = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
-        print(f"torchcaps {words[0]}: {what}. Check the path and its rights.", file=sys.stderr)
+        print(f"torchcaps {words[0]}: {what}. Check the path, its rights and the room there.", file=sys.stderr)
         return 2
     return 0

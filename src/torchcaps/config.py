@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from tyro.conf import Positional, UseAppendAction, arg
 
 from torchcaps.errors import complaint
-from torchcaps.fields import read_fields
+from torchcaps.fields import read_fields, write_whole
 
 Value = TypeVar("Value")
 PLAIN = ("cnn", "cnn-small", "textcnn", "bilstm")  # no capsules: nothing to route, nothing to draw from
@@ -170,13 +170,13 @@ def parse_option(text: str) -> tuple[str, Any]:
         raise complaint("--option", "NAME=VALUE", repr(text), "Write it like --option leaky=true.")
     try:
         parsed = json.loads(value.lower() if value.lower() in ("true", "false") else value)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         parsed = value
     return name, tuple(parsed) if isinstance(parsed, list) else parsed
 
 
 def save_config(config: TrainConfig, path: Path) -> None:
-    path.write_text(json.dumps(dataclasses.asdict(config), indent=2, default=str) + "\n")
+    write_whole(path, json.dumps(dataclasses.asdict(config), indent=2, default=str) + "\n")
 
 
 def load_config(path: Path) -> TrainConfig:

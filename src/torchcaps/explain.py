@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchcaps.data import Vocabulary
 from torchcaps.errors import complaint
 from torchcaps.evaluate import named_classes
 from torchcaps.layers import DenseCapsules, RoutedLayer
@@ -98,7 +97,7 @@ def explain_texts(run: Run, texts: Sequence[str], *, top: int = 5) -> list[list[
     if not isinstance(model, TextCapsules):
         remedy = "Train text-a or text-b."
         raise complaint("explain", "a run of text capsules", str(run.config.model), remedy)
-    vocabulary = Vocabulary.load(run.vocabulary)
+    vocabulary = run.words()
     answers: list[list[Explanation]] = []
     for text in texts:
         tokens = vocabulary.read([text], run.config.max_length)

@@ -176,7 +176,7 @@ def _notes(run: Run) -> dict[str, str]:
     if facts.image_shape is not None:
         return notes | {"image_shape": json.dumps(facts.image_shape), "named": str(facts.labels_per_image)}
     return notes | {
-        "vocabulary": run.vocabulary.read_text(encoding="utf-8"),  # as the package tokenizers reads it
+        "vocabulary": run.words().tokenizer.to_str(),  # as the package tokenizers reads it
         "max_length": str(run.config.max_length),
         "named": "above 0.5" if facts.many else "1",
     }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -15,12 +17,7 @@ Value = TypeVar("Value")
 
 def read_fields(kind: type[Value], path: Path, what: str) -> Value:
     """A dataclass from a JSON object with some of its fields."""
-    try:
-        values = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise complaint(str(path), f"a JSON file of {what}", str(error), "Give the file of a run.") from None
-    if not isinstance(values, dict):
-        raise complaint(str(path), f"a JSON object of {what}", type(values).__name__, "Give the file of a run.")
+    values = read_object(path, what)
     hints = get_type_hints(kind)
     for name, value in values.items():
         if name not in hints:
@@ -33,6 +30,17 @@ def read_fields(kind: type[Value], path: Path, what: str) -> Value:
         raise complaint(str(path), f"all {what}", str(error), "Copy the run anew.") from None
 
 
+def read_object(path: Path, what: str) -> dict[str, Any]:
+    """The JSON object in a file."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise complaint(str(path), f"a JSON file of {what}", str(error), "Give the file of a run.") from None
+    if not isinstance(values, dict):
+        raise complaint(str(path), f"a JSON object of {what}", type(values).__name__, "Give the file of a run.")
+    return values
+
+
 def _is_a(hint: Any, value: Any) -> bool:
     """Whether a value from JSON can be what a field wants."""
     kind, inner = get_origin(hint), get_args(hint)
@@ -41,7 +49,8 @@ def _is_a(hint: Any, value: Any) -> bool:
     if kind is Literal:
         return value in inner
     if kind is tuple:
-        return isinstance(value, list) and all(_is_a(inner[0], one) for one in value)
+        length_fits = isinstance(value, list) and (... in inner or len(value) == len(inner))
+        return length_fits and all(_is_a(inner[0], one) for one in value)
     if kind is dict:
         return isinstance(value, dict) and all(_is_a(inner[1], one) for one in value.values())
     if hint is float:
@@ -61,8 +70,23 @@ def _text(hint: Any) -> str:
     return getattr(hint, "__name__", str(hint)) if get_origin(hint) is None else str(hint).replace("typing.", "")
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is either the old or the new one, whatever happens meanwhile."""
+def write_whole(path: Path, content: str | bytes | Iterable[str]) -> None:
+    """Write a file so that it is either the old or the new one, whatever happens: a kill, a full disk, a power cut."""
+    pieces = (content,) if isinstance(content, str | bytes) else content
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)
+    try:
+        with temporary.open("wb") as file:
+            file.writelines(piece.encode() if isinstance(piece, str) else piece for piece in pieces)
+            file.flush()
+            os.fsync(file.fileno())  # else the new name may reach the disk before what it names
+        os.replace(temporary, path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    if os.name == "posix":
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

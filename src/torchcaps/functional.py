@@ -27,8 +27,13 @@ def length(vectors: Float[Tensor, "*b d"]) -> Float[Tensor, "*b"]:
 
 
 def safe_divide(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """numerator / denominator, and the numerator itself where the denominator is zero; no NaN, no infinity."""
-    return numerator / torch.where(denominator == 0, torch.ones_like(denominator), denominator)
+    """numerator / denominator, and the numerator itself where the denominator is zero, or what rounding leaves of it.
+
+    No NaN, no infinity; in float32 what is below 1e-31 counts as zero, because gradients have 1 / denominator in them.
+    """
+    limits = torch.finfo(denominator.dtype)
+    nothing = denominator.abs() < limits.tiny / limits.eps
+    return numerator / torch.where(nothing, torch.ones_like(denominator), denominator)
 
 
 def safe_log(values: Tensor) -> Tensor:
@@ -50,7 +55,9 @@ class Squash(NamedTuple):
 
 
 def _ratio_at_zero_one(numerator: Tensor, lengths: Tensor) -> Tensor:
-    return torch.where(lengths > 0, safe_divide(numerator, lengths), torch.ones_like(lengths))
+    """A ratio that is one at zero; one to rounding up to epsilon too, where 1 / length would overflow in the end."""
+    some = lengths > torch.finfo(lengths.dtype).eps
+    return torch.where(some, numerator / torch.where(some, lengths, torch.ones_like(lengths)), torch.ones_like(lengths))
 
 
 def _rational_square(constant: float) -> Squash:

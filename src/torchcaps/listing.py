@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -45,10 +44,9 @@ def _progress(run: Run) -> tuple[int, str]:
     """How many epochs are done, and the best validation accuracy."""
     if not run.metrics.exists():
         return 0, "-"
-    with open(run.metrics, newline="") as file:
-        rows = list(csv.DictReader(file))
     try:
-        seen = [float(row["validation_accuracy"]) for row in rows if row["validation_accuracy"] != "nan"]
-    except (KeyError, TypeError, ValueError):
-        return len(rows), "?"
+        rows = run.rows()
+    except InputError:
+        return 0, "?"
+    seen = [float(row["validation_accuracy"]) for row in rows if row["validation_accuracy"] != "nan"]
     return len(rows), f"{max(seen):.2%}" if seen else "-"

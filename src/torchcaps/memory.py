@@ -1,7 +1,8 @@
-"""The most memory that this process has held."""
+"""How much memory there is, and the most that this process has held."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -16,3 +17,11 @@ def highest_memory() -> int | None:
     except ImportError:  # Windows
         return None
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def physical_memory() -> int | None:
+    """The bytes of memory that this machine has; None where that cannot be seen."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # Windows
+        return None

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from torchcaps.data import Batch, Columns, Vocabulary, is_table, pictures_in, read_picture, texts_in
+from torchcaps.data import Batch, Columns, is_table, pictures_in, read_picture, texts_in
 from torchcaps.errors import complaint
 from torchcaps.evaluate import misfits, named_classes, top_classes
 from torchcaps.models import ImageModel
@@ -123,7 +123,7 @@ def text_answers(
     if run.facts.vocabulary is None:
         raise complaint("predict", "a run on texts for texts", "a run on images", "Name picture files.")
     model = run.load_model().to(device)
-    vocabulary = Vocabulary.load(run.vocabulary)
+    vocabulary = run.words()
     rest = iter(texts)
     while few := list(islice(rest, batch_size)):
         with torch.no_grad():

@@ -13,17 +13,15 @@ README.md          a card, as model hubs read it
 from __future__ import annotations
 
 import json
-import os
 import warnings
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
-from torchcaps.config import PLAIN, TrainConfig, filled, load_config, save_config
+from torchcaps.config import PLAIN, TrainConfig, filled, save_config
 from torchcaps.data import (
     DATASETS,
     Labelled,
@@ -38,29 +36,12 @@ from torchcaps.data import (
     write_names,
 )
 from torchcaps.errors import InputError, complaint, shape_text
-from torchcaps.fields import read_fields, write_whole
+from torchcaps.facts import DataFacts, load_complete, load_facts, load_metrics
+from torchcaps.fields import write_whole
+from torchcaps.memory import physical_memory
 from torchcaps.models import create_model
 from torchcaps.rundata import columns_of, limit, read_data
-
-
-@dataclass(frozen=True)
-class DataFacts:
-    """What a model must know of its data: images have an image_shape, texts a vocabulary of so many words.
-
-    many: a text may belong to any number of classes. word_dim: the size of word vectors. fits: the reconstruction error
-    that 99 % of validation images stay below. fingerprints: of the content and labels of each part. stopped: patience
-    ended the run, and there is nothing to resume.
-    """
-
-    classes: tuple[str, ...]
-    image_shape: tuple[int, int, int] | None = None
-    labels_per_image: int = 1
-    vocabulary: int | None = None
-    word_dim: int | None = None
-    many: bool = False
-    fits: float | None = None
-    fingerprints: dict[str, str] = field(default_factory=dict)
-    stopped: bool = False
+from torchcaps.weights import load_weights, refused, save_weights
 
 
 @dataclass(frozen=True)
@@ -115,8 +96,8 @@ class Run:
             got = "no such folder" if not folder.exists() else "no config.json in it"
             remedy = "List the runs with: torchcaps list runs."
             raise complaint(str(folder), "a run folder", got, remedy)
-        facts = read_fields(DataFacts, folder / "data.json", "the facts of a run")
-        return cls(folder, load_config(folder / "config.json"), facts)
+        facts = load_facts(folder / "data.json")
+        return cls(folder, load_complete(folder / "config.json"), facts)
 
     def with_facts(self, **changes: Any) -> Run:
         run = replace(self, facts=replace(self.facts, **changes))
@@ -128,10 +109,12 @@ class Run:
         facts, name, options = self.facts, filled(self.config.model), self.config.model_options()
         if facts.vocabulary is not None:
             options |= {"dim": facts.word_dim} | ({"many": facts.many} if name in PLAIN else {})
+        shape, words = facts.image_shape, facts.vocabulary
+        make = partial(create_model, name, image_shape=shape, vocabulary=words, classes=len(facts.classes))
         try:
-            return create_model(
-                name, image_shape=facts.image_shape, vocabulary=facts.vocabulary, classes=len(facts.classes), **options
-            )
+            with torch.device("meta"):  # a plan, which takes no room
+                _check_room(make(**options))
+            return make(**options)
         except InputError:
             raise
         except (ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError) as error:
@@ -147,19 +130,16 @@ class Run:
         if not self.weights.exists():
             remedy = f"Go on with it: torchcaps train --resume {self.folder}"
             raise complaint(str(self.folder), "trained weights", "none yet", remedy)
+        state = load_weights(self.weights)
         model = self.new_model()
         try:
-            model.load_state_dict(load_file(self.weights))
-        except (SafetensorError, RuntimeError, OSError) as error:
-            reason = str(error).splitlines()[0]
-            raise complaint(str(self.weights), "the weights of this run", reason, "Train or copy it anew.") from None
+            model.load_state_dict(state)
+        except RuntimeError as error:
+            raise refused(self.weights, str(error)) from None
         return model.eval()
 
     def save_weights(self, model: torch.nn.Module) -> None:
-        state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-        temporary = self.weights.with_suffix(".tmp")
-        save_file(state, temporary)
-        os.replace(temporary, self.weights)
+        save_weights(self.weights, model)
 
     def load_parts(self, data: Labelled | Splits | None = None) -> Splits:
         """The data of this run (or a copy of them) in the parts that were written down; others are refused."""
@@ -180,11 +160,19 @@ class Run:
         except InputError:
             return None
 
+    def words(self) -> Vocabulary:
+        """The vocabulary of a run on texts."""
+        found = Vocabulary.load(self.vocabulary)
+        if len(found) != self.facts.vocabulary:
+            expected = f"the {self.facts.vocabulary} words of this run"
+            raise complaint(str(self.vocabulary), expected, len(found), "Train or copy the run anew.")
+        return found
+
     def readable(self, parts: Splits) -> Splits:
         """The parts with what the network needs to read them: of texts, the vocabulary."""
         if self.facts.vocabulary is None:
             return parts
-        how = {"vocabulary": Vocabulary.load(self.vocabulary), "max_length": self.config.max_length}
+        how = {"vocabulary": self.words(), "max_length": self.config.max_length}
         return Splits(*(part if part is None else replace(part, **how) for part in parts))
 
     def _as_written(self, data: Labelled) -> Splits:
@@ -198,13 +186,17 @@ class Run:
             parts[word] = in_classes(self.config.data, data.take(found), self.facts.classes)
         return Splits(**parts)
 
+    def rows(self) -> list[dict[str, str]]:
+        """The table of metrics: a row for each epoch."""
+        return load_metrics(self.metrics)
+
     def split_names(self) -> dict[str, Names]:
         """The names of the examples of each part, as they were written down."""
         path = self.folder / "split.json"
         try:
             names = read_names(path)
-        except (OSError, ValueError) as error:
-            raise complaint(str(path), "a JSON file of names", str(error), "Train or copy the run anew.") from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise complaint(str(path), "a JSON file of names", error, "Train or copy the run anew.") from None
         if not {"train", "validation", "test"} <= names.keys() <= set(Splits._fields):
             raise complaint(str(path), "lists of names for train, validation and test", "others", "Train anew.")
         return names
@@ -276,3 +268,11 @@ def find_runs(root: Path) -> list[Path]:
     depths = ("", "*/", "*/*/", "*/*/*/")
     found = {path.parent for depth in depths for path in root.glob(f"{depth}config.json")}
     return sorted(folder for folder in found if (folder / "data.json").exists())
+
+
+def _check_room(model: torch.nn.Module) -> None:
+    """Refuse a network that no memory here could hold."""
+    needed, there = sum(tensor.nbytes for tensor in model.state_dict().values()), physical_memory()
+    if there is not None and needed > there:
+        got = f"one of {needed / 2**30:,.1f} GB"
+        raise complaint("model", f"a network that fits {there / 2**30:.1f} GB of memory", got, "Make it smaller.")

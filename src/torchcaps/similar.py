@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from torchcaps.data import Vocabulary
 from torchcaps.errors import complaint
 from torchcaps.functional import unit
 from torchcaps.models import TextCapsules
@@ -25,7 +24,7 @@ def text_poses(run: Run, texts: Sequence[str], *, batch_size: int = 64) -> Float
     model = run.load_model()
     if not isinstance(model, TextCapsules):
         raise complaint("similar", "a run of text capsules", str(run.config.model), "Train text-a or text-b.")
-    vocabulary = Vocabulary.load(run.vocabulary)
+    vocabulary = run.words()
     batches = (texts[start : start + batch_size] for start in range(0, len(texts), batch_size))
     return torch.cat([model(vocabulary.read(few, run.config.max_length)).poses for few in batches])
 

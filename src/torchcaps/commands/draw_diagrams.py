@@ -50,7 +50,7 @@ def draw_text_model(words: list[str]) -> None:
         run = Run.open(options.run)
         if run.facts.vocabulary is None:
             raise complaint("draw text-model", "a run on texts", "one on images", "Train on texts.")
-        name, model, vocabulary = str(run.config.model), run.load_model(), Vocabulary.load(run.vocabulary)
+        name, model, vocabulary = str(run.config.model), run.load_model(), run.words()
     cut = tuple(word for word, _, _ in vocabulary.cut(options.text))
     if not cut:
         raise complaint("draw text-model", "a text with words", repr(options.text), "Give one.")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchcaps.fields import write_whole
 from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def evaluate_command(words: list[str]) -> None:
     if options.data is not None or options.part != "test":
         folder = folder / f"{Path(source).stem}-{options.part}"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    write_whole(folder / "results.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
     if folder == run.folder / "evaluation":
         write_card(run)
     if options.pictures:

@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchcaps.fields import write_whole
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
@@ -61,7 +63,7 @@ def explain_images(run: Run, options: Explain) -> None:
             keep(figures)
     if options.json:
         print(json.dumps(summary, indent=2))
-    (folder / "results.json").write_text(json.dumps(summary, indent=2) + "\n")
+    write_whole(folder / "results.json", json.dumps(summary, indent=2) + "\n")
     if summary["pictures"]:
         _say_what_is_missing(model)
 

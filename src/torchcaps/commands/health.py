@@ -8,6 +8,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from torchcaps.fields import write_whole
 from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def health_command(words: list[str]) -> None:
         _show(found, without)
     folder = run.folder / "health"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    write_whole(folder / "results.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
     for path in health_pictures(found, without, folder):
         print(f"picture: {path}", file=sys.stderr)
 

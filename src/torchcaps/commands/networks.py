@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchcaps.fields import write_whole
+
 if TYPE_CHECKING:
     from torchcaps.models import ImageModel
     from torchcaps.runs import Run
@@ -83,7 +85,7 @@ def percent(rate: float, interval: tuple[float, float]) -> str:
 
 def write_results(folder: Path, summary: Mapping[str, object]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    write_whole(folder / "results.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 
 def print_pictures(paths: Sequence[Path]) -> None:

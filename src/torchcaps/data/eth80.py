@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import zlib
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
 
 from torchcaps.data.base import ImageSet, Splits, hold_out
-from torchcaps.data.files import image_set
+from torchcaps.data.files import image_set, open_picture, read_npz
 from torchcaps.errors import complaint
 
 CLASSES = ("apple", "car", "cow", "cup", "dog", "horse", "pear", "tomato")
@@ -43,11 +41,7 @@ def eth80(folder: Path) -> Splits:
 
 
 def _read_npz(path: Path) -> ImageSet:
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, zlib.error, BadZipFile, EOFError) as error:
-        raise complaint(str(path), "an npz file of plain arrays", str(error), "Save it with numpy.savez.") from None
+    arrays = read_npz(path)
     rows = arrays["images"].shape[:1] if "images" in arrays else ()
     for name in ("images", "category", *_VIEWS):
         array = arrays.get(name)
@@ -93,8 +87,8 @@ def _read_picture(path: Path) -> np.ndarray:
     from PIL import Image
 
     try:
-        with Image.open(path) as picture:
+        with open_picture(path) as picture:
             grey = picture.convert("L").resize((SIDE, SIDE), Image.Resampling.BILINEAR, reducing_gap=3.0)
             return np.array(grey)
-    except (OSError, ValueError, SyntaxError) as error:
+    except Exception as error:  # Pillow raises many kinds for broken files
         raise complaint(str(path), "a picture", str(error), "Unpack it again.") from None

@@ -6,13 +6,18 @@ A file that cannot be read is one sentence; one bad picture among many is left o
 from __future__ import annotations
 
 import gzip
+import logging
 import os
 import warnings
 import zipfile
 import zlib
 from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
+from math import prod
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -29,41 +34,86 @@ _IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 def read_idx(path: Path | str) -> np.ndarray:
     """The array in an idx file, the format of MNIST, gzipped or not."""
     path = Path(path)
-    content = path.read_bytes()
-    if content[:2] == b"\x1f\x8b":
+    with open_packed(path) as stream:
+        head = stream.read(4)
+        kind, axes = (head[2], head[3]) if len(head) == 4 else (0, 0)
+        if head[:2] != b"\0\0" or kind not in _IDX_TYPES or not 1 <= axes <= 8:
+            got = f"{path.stat().st_size} bytes that start with {head.hex(' ') or 'nothing'}"
+            raise complaint(str(path), "an idx file (00 00, type, axes)", got, "Check that it is the right file.")
+        sizes = stream.read(4 * axes)
+        shape = np.frombuffer(sizes, ">u4").tolist() if len(sizes) == 4 * axes else []
+        dtype = np.dtype(_IDX_TYPES[kind])
+        content = read_exactly(stream, prod(shape) * dtype.itemsize if shape else 0)
+    start = 4 + len(sizes)
+    expected = start + prod(shape) * dtype.itemsize
+    if not shape or start + len(content) != expected:
+        got = f"{start + len(content)}" + (" or more" if len(content) and start + len(content) > expected else "")
+        raise complaint(str(path), f"{expected} bytes for shape {shape}", got, "Fetch it again.")
+    return np.frombuffer(content, dtype).reshape(shape)
+
+
+@contextmanager
+def open_packed(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    """The bytes of a file, unpacked where it is gzipped, whatever its name."""
+    with path.open("rb") as stream:
+        packed = stream.read(2) == b"\x1f\x8b"
+        stream.seek(0)
+        if not packed:
+            yield stream
+            return
         try:
-            content = gzip.decompress(content)
+            with gzip.open(stream) as unpacked:
+                yield unpacked
         except (OSError, EOFError, zlib.error) as error:
             raise complaint(str(path), "a whole gzip file", str(error), "Fetch it again.") from None
-    kind, axes = (content[2], content[3]) if len(content) >= 4 else (0, 0)
-    if content[:2] != b"\0\0" or kind not in _IDX_TYPES or axes == 0:
-        got = f"{len(content)} bytes that start with {content[:4].hex(' ') or 'nothing'}"
-        raise complaint(str(path), "an idx file (00 00, type, axes)", got, "Check that it is the right file.")
-    start = 4 + 4 * axes
-    shape = np.frombuffer(content[4:start], ">u4").astype(int).tolist() if len(content) >= start else []
-    dtype = np.dtype(_IDX_TYPES[kind])
-    expected = start + int(np.prod(shape)) * dtype.itemsize
-    if len(shape) != axes or len(content) != expected:
-        raise complaint(str(path), f"{expected} bytes for shape {shape}", f"{len(content)}", "Fetch it again.")
-    return np.frombuffer(content, dtype, offset=start).reshape(shape).copy()
+
+
+def read_exactly(stream: IO[bytes] | gzip.GzipFile, count: int) -> bytearray:
+    """So many bytes, and one more if there are more: whatever a header says, no more room is taken than there are."""
+    content = bytearray()
+    while len(content) <= count and (chunk := stream.read(min(1 << 20, count + 1 - len(content)))):
+        content += chunk
+    return content
+
+
+def read_npz(path: Path | str) -> dict[str, np.ndarray]:
+    """The arrays of an npz file. One whose header asks for more bytes than the file can hold is refused unread."""
+    try:
+        with warnings.catch_warnings(), zipfile.ZipFile(path) as archive:
+            warnings.simplefilter("ignore")  # numpy's, on headers of old versions
+            return {each.filename.removesuffix(".npy"): _read_npy(archive, each) for each in archive.infolist()}
+    except Exception as error:  # zipfile and numpy raise many kinds for broken files
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise complaint(str(path), "an npz file of plain arrays", reason, "Save it with numpy.savez.") from None
+
+
+def _read_npy(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
+    with archive.open(entry) as stream:
+        version = np.lib.format.read_magic(stream)
+        read_header: Any = np.lib.format.read_array_header_1_0
+        if version != (1, 0):
+            read_header = np.lib.format.read_array_header_2_0
+        shape, _, dtype = read_header(stream)
+        densest = 1100 * os.path.getsize(archive.filename or "")  # no more can be packed, by deflate
+        if prod(shape) * dtype.itemsize > min(entry.file_size, densest):
+            raise ValueError(f"{entry.filename} of shape {list(shape)} in {entry.file_size} bytes")
+    with archive.open(entry) as stream:
+        array: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False)
+        return array
 
 
 def load_idx(images: Path | str, labels: Path | str, classes: tuple[str, ...] | None = None) -> ImageSet:
     """Images and labels from two idx files."""
     pixels, marks = read_idx(images), read_idx(labels)
-    if marks.ndim != 1 or len(marks) != len(pixels):
+    if marks.ndim != 1 or len(marks) != len(pixels) or (classes is not None and marks.dtype.kind not in "iu"):
         expected = f"one label for each of {len(pixels)} images"
-        raise complaint(str(labels), expected, f"labels of shape {list(marks.shape)}", "Pair the right files.")
+        raise complaint(str(labels), expected, f"{marks.dtype} of shape {list(marks.shape)}", "Pair the right files.")
     return image_set(str(images), pixels, marks, classes)
 
 
 def load_npz(path: Path | str) -> ImageSet:
     """Images and labels from an npz file with the arrays `images` (or `x`) and `labels` (or `y`)."""
-    try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, zlib.error, AttributeError, EOFError, zipfile.BadZipFile, TypeError) as error:
-        raise complaint(str(path), "an npz file of plain arrays", str(error), "Save it with numpy.savez.") from None
+    arrays = read_npz(path)
     found: list[np.ndarray] = []
     for names in (("images", "x"), ("labels", "y")):
         chosen = next((arrays[name] for name in names if name in arrays), None)
@@ -87,7 +137,7 @@ def image_set(owner: str, pixels: np.ndarray, marks: np.ndarray, classes: tuple[
         pixels = pixels[:, None]
     elif pixels.ndim == 4 and pixels.shape[-1] in (1, 2, 3, 4) and pixels.shape[1] not in (1, 2, 3, 4):
         pixels = np.moveaxis(pixels, -1, 1)
-    if pixels.ndim != 4 or len(pixels) == 0:
+    if pixels.ndim != 4 or pixels.size == 0:
         expected = "images [n h w], [n h w c] or [n c h w]"
         raise complaint(owner, expected, f"shape {list(pixels.shape)}", "Give a stack of images.")
     if pixels.dtype != np.uint8:
@@ -149,10 +199,8 @@ def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, 
 
 def _sides(path: str) -> tuple[int, int]:
     """Height and width of a picture; large ones, which are not to be resized, are refused before all are read."""
-    from PIL import Image
-
     try:
-        with Image.open(path) as picture:
+        with open_picture(Path(path)) as picture:
             width, height = picture.size
     except Exception:  # told with the others when it is read
         return 0, 0
@@ -174,11 +222,29 @@ def pictures_in(folder: Path) -> list[str]:
     return sorted(found, key=lambda file: file.split(os.sep))
 
 
+@contextmanager
+def open_picture(path: Path) -> Iterator[Any]:
+    """A picture by Pillow, whose warnings of odd files help nobody here; one of a hundred million pixels is refused."""
+    from PIL import Image
+
+    logger = logging.getLogger("PIL")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as picture:
+                yield picture
+    finally:
+        logger.setLevel(level)
+
+
 def read_picture(path: Path, size: int | tuple[int, int] | None, *, colour: bool = True) -> np.ndarray:
     """A picture as bytes [h w 3], or [h w 1] in grey, upright, on white, resized."""
     from PIL import Image, ImageOps
 
-    with Image.open(path) as opened:
+    with open_picture(path) as opened:
         picture = ImageOps.exif_transpose(opened)
         if picture.mode in ("I", "I;16", "I;16B", "I;16L", "F"):  # 16 bits of grey
             values = np.asarray(picture, dtype=np.float64)

@@ -11,8 +11,9 @@ import torch
 
 from torchcaps.data.base import ImageSet, Splits, hold_out
 from torchcaps.data.fetch import PublicFile, Source, find_files
+from torchcaps.data.matlab import read_mat
 from torchcaps.data.mnist import DIGITS
-from torchcaps.errors import InputError, complaint
+from torchcaps.errors import complaint
 
 SHAPE = (3, 32, 32)
 REMEDY = "Remove it to have it fetched."
@@ -99,19 +100,12 @@ def _member(archive: tarfile.TarFile, path: Path, name: str) -> bytes:
 
 def _read_mat(path: Path) -> ImageSet:
     try:
-        from scipy.io import loadmat
-    except ImportError:
-        remedy = "Run: pip install 'torchcaps[data]'."
-        raise complaint("svhn", "the package scipy", "it not installed", remedy) from None
-    try:
-        arrays = loadmat(path, variable_names=["X", "y"])
-        pixels, marks = np.moveaxis(arrays["X"], -1, 0), arrays["y"].reshape(-1)
-        if pixels.shape != (len(marks), 32, 32, 3) or pixels.dtype != np.uint8 or marks.dtype.kind not in "iuf":
-            got = f"X of shape {list(arrays['X'].shape)} and y of shape {list(arrays['y'].shape)}"
-            raise complaint(str(path), "X of 32 x 32 x 3 x n bytes and n numbers y", got, REMEDY)
-        labels = torch.from_numpy(marks.astype(np.int64) % 10)  # MATLAB counts from one, and ten stands for zero
-        return ImageSet(torch.tensor(pixels.transpose(0, 3, 1, 2)), labels, DIGITS)
-    except InputError:
-        raise
-    except Exception as error:  # scipy raises whatever a broken file makes it stumble over
+        arrays = read_mat(path)
+        colours, marks = arrays["X"], arrays["y"].reshape(-1)
+    except (OSError, ValueError, KeyError) as error:
         raise complaint(str(path), "a MATLAB file with X and y", error, REMEDY) from None
+    if colours.shape != (32, 32, 3, len(marks)) or colours.dtype != np.uint8 or not np.isfinite(marks).all():
+        got = f"X of shape {list(colours.shape)} and y of shape {list(arrays['y'].shape)}"
+        raise complaint(str(path), "X of 32 x 32 x 3 x n bytes and n numbers y", got, REMEDY)
+    labels = torch.from_numpy(marks.astype(np.int64) % 10)  # MATLAB counts from one, and ten stands for zero
+    return ImageSet(torch.tensor(colours.transpose(3, 2, 0, 1)), labels, DIGITS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import struct
-import zlib
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 
 from torchcaps.data.base import ImageSet, Splits, hold_out
 from torchcaps.data.fetch import PublicFile, Source, find_files
+from torchcaps.data.files import open_packed, read_exactly
 from torchcaps.errors import complaint
 
 CLASSES = ("animal", "human", "airplane", "truck", "car")
@@ -75,31 +75,25 @@ SMALLNORB = Source(
 def read_norb(path: Path | str) -> np.ndarray:
     """The array in a file of smallNORB's format, gzipped or not. One that is not gzipped stays on disk until used."""
     path = Path(path)
-    with path.open("rb") as stream:
-        start = stream.read(64)
-    length = path.stat().st_size
-    content = None
-    if start[:2] == b"\x1f\x8b":
-        try:
-            with gzip.open(path) as stream:
-                content = bytearray()  # grows in place: the images are half a gigabyte
-                while chunk := stream.read(1 << 20):
-                    content += chunk
-        except (OSError, EOFError, zlib.error) as error:
-            raise complaint(str(path), "a whole gzip file", str(error), "Fetch it again.") from None
-        start, length = bytes(content[:64]), len(content)
-    magic, axes = struct.unpack_from("<Ii", start) if len(start) >= 8 else (0, 0)
-    written = max(axes, 3)  # at least three sizes are written, the superfluous ones as 1
-    if magic not in _MAGIC or not 1 <= axes <= 8:
-        got = f"{length} bytes that start with {start[:8].hex(' ') or 'nothing'}"
-        raise complaint(str(path), "a smallNORB file (magic number, axes)", got, "Check that it is the right file.")
-    offset = 8 + 4 * written
-    shape = struct.unpack_from(f"<{axes}I", start, 8) if len(start) >= offset else ()
-    expected = offset + prod(shape) * _MAGIC[magic].itemsize
+    with open_packed(path) as stream:
+        start = stream.read(8)
+        magic, axes = struct.unpack("<Ii", start) if len(start) == 8 else (0, 0)
+        if magic not in _MAGIC or not 1 <= axes <= 8:
+            size = path.stat().st_size if len(start) == 8 else len(start)
+            got = f"{size} bytes that start with {start.hex(' ') or 'nothing'}"
+            raise complaint(str(path), "a smallNORB file (magic number, axes)", got, "Check that it is the right file.")
+        written = stream.read(4 * max(axes, 3))  # at least three sizes are written, the superfluous ones as 1
+        shape = struct.unpack_from(f"<{axes}I", written) if len(written) == 4 * max(axes, 3) else ()
+        offset = 8 + 4 * max(axes, 3)
+        expected = offset + prod(shape) * _MAGIC[magic].itemsize
+        packed = isinstance(stream, gzip.GzipFile)
+        content = read_exactly(stream, expected - offset) if packed and shape else bytearray()
+        length = 8 + len(written) + len(content) if packed else path.stat().st_size
     if not shape or length != expected:
-        raise complaint(str(path), f"{expected} bytes for shape {list(shape)}", f"{length}", "Fetch it again.")
-    if content is not None:
-        return np.frombuffer(content, _MAGIC[magic], offset=offset).reshape(shape)
+        got = f"{length}" + (" or more" if packed and length > expected else "")
+        raise complaint(str(path), f"{expected} bytes for shape {list(shape)}", got, "Fetch it again.")
+    if packed:
+        return np.frombuffer(content, _MAGIC[magic]).reshape(shape)
     if 0 in shape:  # nothing to map
         return np.empty(shape, _MAGIC[magic])
     return np.memmap(path, _MAGIC[magic], "c", offset, shape)  # "c": what is written there never reaches the file
@@ -127,10 +121,10 @@ def load_norb(images: Path | str, labels: Path | str, info: Path | str) -> Image
         (labels, marks, (len(pixels),)),
         (info, known, (len(pixels), 4)),
     ):
-        if array.shape != shape or (path == images and (array.ndim != 4 or array.dtype != np.uint8)):
-            expected = (
-                "bytes [n 2 h w]" if path == images else f"shape {list(shape)}, as there are {len(pixels)} images"
-            )
+        fits = array.dtype.kind in "iu" if path != images else array.ndim == 4 and array.dtype == np.uint8
+        if array.shape != shape or not fits:
+            whole = f"whole numbers of shape {list(shape)}, as there are {len(pixels)} images"
+            expected = "bytes [n 2 h w]" if path == images else whole
             got = f"{array.dtype} {list(array.shape)}"
             raise complaint(str(path), expected, got, "Put the right files together.")
     instance, elevation, azimuth, lighting = torch.from_numpy(known.astype(np.int64)).unbind(1)

@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torchcaps.data.base import Batch, Labelled
 from torchcaps.data.stored import Names, Numbers, Records, pick
 from torchcaps.errors import InputError, complaint, shape_text
+from torchcaps.fields import write_whole
 
 PADDING, UNKNOWN = "<pad>", "<unk>"  # words number 0 and 1
 # Contractions as word vectors have them (do n't, it 's), words, and every other sign for itself.
@@ -56,7 +57,14 @@ class Vocabulary:
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
         try:
-            return cls(_tokenizers().Tokenizer.from_str(path.read_text(encoding="utf-8")))
+            vocabulary = cls(_tokenizers().Tokenizer.from_str(path.read_text(encoding="utf-8")))
+            numbers = vocabulary.tokenizer.get_vocab()
+            if [numbers.get(word) for word in (PADDING, UNKNOWN)] != [0, 1]:
+                raise ValueError(f"no {PADDING} and {UNKNOWN} as words number 0 and 1")
+            if sorted(numbers.values()) != list(range(len(numbers))):
+                raise ValueError("words that are not numbered one after another")
+            vocabulary.cut("a text")  # what cannot cut one is told here
+            return vocabulary
         except InputError:
             raise
         except Exception as error:  # tokenizers raises plain Exceptions
@@ -64,7 +72,7 @@ class Vocabulary:
             raise complaint(str(path), "the vocabulary of a run", reason, "Train or copy the run anew.") from None
 
     def save(self, path: Path) -> None:
-        path.write_text(self.tokenizer.to_str(), encoding="utf-8")
+        write_whole(path, self.tokenizer.to_str())
 
     def __len__(self) -> int:
         return int(self.tokenizer.get_vocab_size())

@@ -54,8 +54,9 @@ def read_vectors(source: str) -> WordVectors:
                 cells = line.rstrip().split(" ")
                 if number == 1 and len(cells) == 2:  # the header of word2vec's text format
                     continue
-                size = len(rows[0]) if rows else len(cells) - 1
-                row = np.array(cells[-size:], dtype=np.float32)  # some words hold spaces
+                size = len(rows[0]) if rows else max(1, len(cells) - 1)
+                with np.errstate(over="ignore"):
+                    row = np.array(cells[-size:], dtype=np.float32)  # some words hold spaces
                 if len(cells) <= size or not np.isfinite(row).all():
                     raise ValueError(f"{len(cells) - 1} finite numbers in line {number} where {size} should be")
                 words.append(" ".join(cells[:-size]))

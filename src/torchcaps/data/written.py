@@ -12,15 +12,19 @@ import torch
 from torch import Tensor
 
 from torchcaps.data.stored import Names, strings
+from torchcaps.fields import write_whole
 
 
 def write_names(path: Path, parts: Mapping[str, Names]) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        for number, (word, names) in enumerate(parts.items()):
-            file.write(("," if number else "{") + f"\n{json.dumps(word)}: [\n")
-            file.writelines((",\n" if row else "") + json.dumps(name) for row, name in enumerate(names))
-            file.write("\n]")
-        file.write("\n}\n")
+    write_whole(path, _lines(parts))
+
+
+def _lines(parts: Mapping[str, Names]) -> Iterator[str]:
+    for number, (word, names) in enumerate(parts.items()):
+        yield ("," if number else "{") + f"\n{json.dumps(word)}: [\n"
+        yield from ((",\n" if row else "") + json.dumps(name) for row, name in enumerate(names))
+        yield "\n]"
+    yield "\n}\n"
 
 
 def read_names(path: Path) -> dict[str, Names]:

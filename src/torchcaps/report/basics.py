@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import html
 from pathlib import Path
 
@@ -22,7 +21,7 @@ def summary(subject: Subject) -> str:
     run, result = subject.run, subject.result
     low, high = result.error_interval
     numbers = sum(parameter.numel() for parameter in subject.model.parameters())
-    rows = _metrics(run)
+    rows = run.rows()
     minutes = sum(float(row["seconds"]) for row in rows) / 60
     tiles = [
         (f"{result.accuracy:.2%}", f"of {result.count:,} test examples right"),
@@ -38,11 +37,6 @@ def summary(subject: Subject) -> str:
 
 def _data(run: Run) -> str:
     return Path(run.config.data).name
-
-
-def _metrics(run: Run) -> list[dict[str, str]]:
-    with run.metrics.open() as file:
-        return list(csv.DictReader(file))
 
 
 def data_section(subject: Subject) -> str:
@@ -61,7 +55,7 @@ def data_section(subject: Subject) -> str:
 
 
 def training(subject: Subject) -> str:
-    rows = _metrics(subject.run)
+    rows = subject.run.rows()
     figure = training_figure(rows)
     return pages.heading("Training") + pages.picture(figure, f"loss and accuracy over {len(rows)} epochs")
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torchcaps.errors import check_choice, check_count, check_range
 from torchcaps.ledger import centred, ledger_of
 from torchcaps.precision import HALVES, autocasting, no_autocast
+from torchcaps.routing.bounds import bounded
 from torchcaps.routing.checks import check_routed, constructor_options
 from torchcaps.routing.competition import OverParents, compete, over_own_parents, sample_parents, scores_of, silence
 from torchcaps.types import Activations, Couplings, Mask, Routed, Step, Votes
@@ -222,7 +223,8 @@ class Routing(nn.Module):
             if activations is not None or mask is not None:
                 once = couplings[..., :1] if couplings.stride(-1) == 0 else couplings  # the same for all parents
                 weighed = (once * weights.unsqueeze(-1)).expand(couplings.shape)
-            return self.update(votes, weighed, clusters, step, **place)
+            weighed = bounded(weighed) if self.translates else weighed  # only squares of distances make so much of it
+            return bounded(self.update(votes, weighed, clusters, step, **place))
 
         if couplings is None:
             scores = self.start(votes, weights)

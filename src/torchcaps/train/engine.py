@@ -22,13 +22,14 @@ from torchcaps.data import AUGMENTATIONS, DATASETS, Labelled, Splits, TextSet, V
 from torchcaps.device import choose_device
 from torchcaps.errors import check_choice, complaint
 from torchcaps.evaluate import evaluate
+from torchcaps.facts import DataFacts
 from torchcaps.models import ImageModel, TextModel
 from torchcaps.recipes import check_given, complete
 from torchcaps.rundata import READ, limit, read_data
-from torchcaps.runs import DataFacts, Run, next_folder, refuse_folder
+from torchcaps.runs import Run, next_folder, refuse_folder
 from torchcaps.train import team
 from torchcaps.train.prepare import prepare, quiet
-from torchcaps.train.progress import Progress
+from torchcaps.train.progress import Progress, WholeFiles
 from torchcaps.train.trainee import Order, Share, Trainee, loader
 
 PRECISIONS: dict[str, Literal["32-true", "16-mixed", "bf16-mixed"]] = {
@@ -131,6 +132,7 @@ def resume(folder: Path, devices: int | None = None, nodes: int | None = None) -
     """Go on with a run that was interrupted, as if it had not been; with other numbers of processes if so asked."""
     run = Run.open(folder)
     if run.facts.stopped:
+        write_card(run)
         return run
     if not team.joined():
         began = run.config
@@ -171,13 +173,22 @@ def _checked(config: TrainConfig) -> TrainConfig:
 
 
 def _fit(run: Run, parts: Splits) -> Run:
+    try:
+        return _fit_whole(run, parts)
+    except OSError as error:
+        remedy = f"Make room, then go on: torchcaps train --resume {run.folder}"
+        got = error.strerror or str(error)
+        raise complaint("train", f"to write {error.filename or run.folder}", got, remedy) from None
+
+
+def _fit_whole(run: Run, parts: Splits) -> Run:
     config = run.config
     torch.manual_seed(config.seed)
     model = run.new_model()
     _keep_memory()
     if isinstance(model, TextModel) and config.vectors is not None and not run.checkpoint.exists():
         generator = torch.Generator().manual_seed(config.seed)
-        words = Vocabulary.load(run.vocabulary).words
+        words = run.words().words
         model.set_vectors(read_vectors(config.vectors).table(words, generator))
     trainee, batches = prepare(model, parts.train, config, team.here())
     progress = Progress(run)
@@ -190,7 +201,7 @@ def _fit(run: Run, parts: Splits) -> Run:
             _go(_trainer(run, progress), trainee, batches, parts, run, progress)
     except KeyboardInterrupt:
         if run.weights.exists():
-            _finish(progress.run, parts)
+            _finish(run, parts)
             print(f"\nStopped. The best weights so far are in {run.weights}", end="")
         print(f"\nGo on with: torchcaps train --resume {run.folder}", flush=True)
         raise
@@ -198,7 +209,7 @@ def _fit(run: Run, parts: Splits) -> Run:
         if team.is_loss(error):
             team.leave(run.folder)
         raise
-    return _finish(progress.run, parts) if first else run
+    return _finish(run, parts, stopped=progress.stopped) if first else run
 
 
 def _trainer(run: Run, progress: Progress) -> pl.Trainer:
@@ -215,6 +226,7 @@ def _trainer(run: Run, progress: Progress) -> pl.Trainer:
         precision=PRECISIONS[config.precision],
         logger=_tensorboard(run) if config.tensorboard else False,
         callbacks=[progress],
+        plugins=[WholeFiles()],
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -244,13 +256,15 @@ def _go(
         raise complaint(str(checkpoint), "a checkpoint of this run", "a broken or foreign file", remedy) from None
 
 
-def _finish(run: Run, parts: Splits) -> Run:
+def _finish(run: Run, parts: Splits, stopped: bool = False) -> Run:
     """Write down what a usual reconstruction error is, so that `predict` can tell an image that does not fit, and the
     card."""
     model = run.load_model()
     if isinstance(model, ImageModel) and model.decoder is not None and len(parts.validation):
         misfit = evaluate(model, parts.validation).misfit
         run = run if misfit is None else run.with_facts(fits=float(misfit.quantile(0.99)))
+    if stopped:
+        run = run.with_facts(stopped=True)
     write_card(run)
     return run
 

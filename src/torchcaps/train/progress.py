@@ -8,26 +8,40 @@ import math
 import os
 import sys
 import time
+import warnings
+import zipfile
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 from tqdm.auto import tqdm
 
 from torchcaps.errors import InputError
+from torchcaps.facts import METRICS
 from torchcaps.fields import write_whole
 from torchcaps.runs import Run
 from torchcaps.train.team import leave_when_told
 
-COLUMNS = [
-    "epoch",
-    "train_loss",
-    "train_accuracy",
-    "validation_loss",
-    "validation_accuracy",
-    "learning_rate",
-    "examples_per_second",
-    "seconds",
-]
+
+class WholeFiles(TorchCheckpointIO):
+    """Checkpoints that are written whole, beside the old one; Lightning's own way leaves files of a killed run in the
+    folder for temporary files."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        content = io.BytesIO()
+        torch.save(checkpoint, content)
+        write_whole(Path(path), content.getvalue())
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        """torch itself reads numbers that have changed without a word, so that the sums of the file are checked."""
+        with zipfile.ZipFile(path) as archive:
+            if archive.testzip() is not None:
+                raise zipfile.BadZipFile("numbers that have changed")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what else might have been in it
+            return super().load_checkpoint(path, map_location, weights_only=True)
 
 
 class Progress(pl.Callback):
@@ -42,6 +56,7 @@ class Progress(pl.Callback):
         self.bar: tqdm[Any] | None = None
         self.started = 0.0
         self.trained = 0.0  # when the last batch was done
+        self.stopped = False
 
     def state_dict(self) -> dict[str, Any]:
         return {"highest": self.highest, "waited": self.waited, "rows": self.rows}
@@ -52,6 +67,8 @@ class Progress(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, trainee: Any) -> None:
         self.began = True
         leave_when_told(self.run.folder)
+        if self.rows and self._enough(self.rows[-1]["validation_accuracy"]):  # killed before the end
+            trainer.should_stop = self.stopped = True
 
     def on_train_epoch_start(self, trainer: pl.Trainer, trainee: Any) -> None:
         self.started = self.trained = time.perf_counter()
@@ -88,7 +105,7 @@ class Progress(pl.Callback):
             self._speed(trainee),
             time.perf_counter() - self.started,
         ]
-        row = dict(zip(COLUMNS, [trainer.current_epoch + 1, *numbers], strict=True))
+        row = dict(zip(METRICS, [trainer.current_epoch + 1, *numbers], strict=True))
         self.rows.append(row)
         better = self._better(validation_accuracy, float(trainee.sums["validation"][2]))
         first = trainer.is_global_zero  # all decide, and one of them writes
@@ -97,15 +114,12 @@ class Progress(pl.Callback):
         self.waited = 0 if validation_accuracy > self.highest else self.waited + 1
         self.highest = max(self.highest, validation_accuracy)
         if self._enough(validation_accuracy):
-            trainer.should_stop = True
-            if first:
-                self.run = self.run.with_facts(stopped=True)
-        temporary = self.run.checkpoint.with_suffix(".tmp")
-        trainer.save_checkpoint(temporary)
+            trainer.should_stop = self.stopped = True
+        if first:
+            self._save_metrics()
+        trainer.save_checkpoint(self.run.checkpoint)
         if not first:
             return
-        self._save_metrics()
-        os.replace(temporary, self.run.checkpoint)
         if trainer.logger is not None:
             trainer.logger.log_metrics(row, step=row["epoch"])
         _say(self._line(row, better, trainer.max_epochs))
@@ -138,7 +152,7 @@ class Progress(pl.Callback):
 
     def _save_metrics(self) -> None:
         text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(text, METRICS, lineterminator="\n")
         writer.writeheader()
         writer.writerows({name: f"{value:.6g}" for name, value in row.items()} for row in self.rows)
         write_whole(self.run.metrics, text.getvalue())

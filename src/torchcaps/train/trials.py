@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 import multiprocessing
@@ -123,8 +122,7 @@ def _trained(config: TrainConfig) -> Run:
 def _tested(run: Run) -> Outcome:
     model, parts = run.load_model(), run.load_parts()
     found = evaluate(model, parts.test)
-    with run.metrics.open() as file:
-        rows = list(csv.DictReader(file))
+    rows = run.rows()
     return Outcome(
         _score(found),
         found.count,

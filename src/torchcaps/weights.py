@@ -1,0 +1,47 @@
+"""Weights on disk: safetensors, which holds numbers only, with a sum that tells whether they are still the same."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from torchcaps.errors import complaint
+from torchcaps.fields import write_whole
+
+SUM = "crc32"  # among the metadata of the file
+
+
+def save_weights(path: Path, model: torch.nn.Module) -> None:
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    write_whole(path, save(state, {SUM: _sum(state)}))
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file by name; a file that is broken, or whose numbers have changed, is refused."""
+    try:
+        with safe_open(path, "pt") as file:
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
+            known = (file.metadata() or {}).get(SUM)
+    except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
+        raise refused(path, str(error)) from None
+    if known is not None and known != _sum(state):
+        raise refused(path, "numbers that have changed")
+    return state
+
+
+def refused(path: Path, reason: str) -> Exception:
+    first = reason.splitlines()[0] if reason else "a broken file"
+    return complaint(str(path), "the weights of this run", first, "Train or copy it anew.")
+
+
+def _sum(state: dict[str, Tensor]) -> str:
+    found = 0
+    for name in sorted(state):
+        found = zlib.crc32(name.encode(), found)
+        found = zlib.crc32(state[name].contiguous().view(-1).view(torch.uint8).numpy().data, found)
+    return f"{found:08x}"
