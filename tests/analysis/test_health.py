@@ -96,6 +96,7 @@ def test_every_iteration_is_measured():
 
 
 @pytest.mark.parametrize("routing", sorted(tc.ROUTINGS))
+@pytest.mark.slow
 def test_every_routing_and_layer_of_a_convolutional_network_can_be_measured(routing):
     model = tc.create_model("matrix-small", image_shape=(2, 18, 18), classes=3, sizes=(4, 2, 3, 2), routing=routing)
     pixels = torch.randint(256, (6, 2, 18, 18), dtype=torch.uint8)

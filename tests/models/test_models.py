@@ -275,6 +275,7 @@ def test_calibration_leaves_other_routings_alone():
 
 
 @pytest.mark.parametrize("routing", ["attention", "dynamic"])
+@pytest.mark.slow
 def test_efficient_learns_digits_in_sixty_steps(routing):
     """With votes that started too long, couplings were all or nothing and it stayed near chance."""
     torch.manual_seed(0)

@@ -244,7 +244,8 @@ def test_options_and_votes_reach_the_routing(enter):
         page.click("#sets button[value=votes]")
     page.wait_for_selector("#votes-text:visible")
     assert page.text_content("#votes-text") == told.value.json()["text"]
-    assert page.locator("#plane-0 .dots circle:not(.ring)").count() == len(told.value.json()["points"])
+    count = "document.querySelectorAll('#plane-0 .dots circle:not(.ring)').length === arg"
+    until(page, count, len(told.value.json()["points"]))
     assert page.complaints == []
 
 
