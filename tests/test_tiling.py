@@ -304,3 +304,33 @@ def test_scratch_is_a_threads_own():
         thread.start()
         thread.join()
     assert found[0].data_ptr() != mine.data_ptr()
+
+
+@pytest.mark.parametrize("gradients", ["all", "last"])
+def test_room_is_kept_between_calls_and_no_result_lies_in_it(gradients):
+    layer = dense(gradients=gradients, tile_bytes=1)().double()
+    with torch.inference_mode():  # room that is taken here serves calls with gradients too
+        layer(capsules(3, 7, 5))
+    children = capsules(3, 7, 5)
+    answer = layer(children)
+    found = torch.autograd.grad(answer.poses.sum(), [children.poses, *layer.parameters()])
+    before = [part.detach().clone() for part in (answer.poses, *found)]
+    other = capsules(3, 7, 5)
+    layer(other._replace(poses=9 - other.poses)).poses.sum().backward()
+    for part, same in zip((answer.poses, *found), before, strict=True):
+        assert torch.equal(part, same)
+
+
+def test_a_layer_called_within_a_tile_has_room_of_its_own():
+    outer, inner = (dense(tile_bytes=1)().double() for _ in range(2))
+    children = capsules(3, 7, 5)
+    with torch.no_grad():
+        wanted = outer(children)
+        plain = outer.routing.read
+
+        def read(*parts):
+            inner(children)
+            return plain(*parts)
+
+        outer.routing.read = read
+        assert torch.equal(outer(children).poses, wanted.poses)

@@ -115,6 +115,8 @@ def run(kills: int, seed: int = 0) -> list[Result]:
                 ended, wrong = victim.strike(moment)
                 wrong = wrong or victim.lost(had)
                 result.fault(f"{moment}: {wrong}") if wrong else result.ended(ended)
+                if ended == "finished before":
+                    moments.insert(0, moment)  # for another run
             wrong = victim.finish() or _other(victim, wanted)
             ends.fault(wrong) if wrong else ends.ended("the same weights")
     result.seconds = ends.seconds = time.perf_counter() - started

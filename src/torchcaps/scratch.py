@@ -1,7 +1,7 @@
 """Room for intermediate results that is used again from tile to tile.
 
 A tile makes several tensors as large as its votes. To ask the operating system for their pages again and again can take
-longer than to compute them, so tiles after the first take the room of those before.
+longer than to compute them, so tiles after the first take the room of those before, also of those of the last call.
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ import torch
 from torch import Tensor
 
 
+def _bytes(count: int) -> Tensor:
+    with torch.inference_mode(False):  # the next to use it may need gradients
+        return torch.empty(count, dtype=torch.uint8)
+
+
 class Room:
     """Buffers in the order in which a tile asks for them. watched: somebody looks at votes, and may keep them."""
 
@@ -26,9 +31,9 @@ class Room:
     def take(self, shape: Sequence[int], like: Tensor) -> Tensor:
         count = math.prod(shape) * like.element_size()
         if self._taken == len(self._buffers):
-            self._buffers.append(torch.empty(count, dtype=torch.uint8))
-        elif self._buffers[self._taken].numel() < count:
-            self._buffers[self._taken] = torch.empty(count, dtype=torch.uint8)
+            self._buffers.append(_bytes(0))
+        if self._buffers[self._taken].numel() < count:
+            self._buffers[self._taken] = _bytes(count)
         buffer = self._buffers[self._taken]
         self._taken += 1
         return buffer[:count].view(like.dtype).view(*shape)
@@ -48,8 +53,25 @@ class Room:
         place = result.untyped_storage().data_ptr()
         return result.clone() if any(place == buffer.data_ptr() for buffer in self._buffers) else result
 
+    @property
+    def bytes(self) -> int:
+        return sum(buffer.numel() for buffer in self._buffers)
+
+
+KEPT_BYTES = 128 * 2**20  # of a thread, between calls
 
 _current = threading.local()
+
+
+@contextmanager
+def kept_room(watched: bool = False) -> Iterator[Room]:
+    """Room for the tiles of one call: that of the thread's last call, if it is free and nobody looks at votes."""
+    last: Room | None = getattr(_current, "kept", None)
+    room = Room(watched) if watched or last is None else last
+    _current.kept = None  # a call within this one gets room of its own
+    yield room
+    if not watched and room.bytes <= KEPT_BYTES:
+        _current.kept = room
 
 
 def current_room() -> Room | None:

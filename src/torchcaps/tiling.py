@@ -17,7 +17,7 @@ from torch import Tensor
 from torchcaps.errors import complaint
 from torchcaps.ledger import refuse_second_derivatives
 from torchcaps.precision import autocast_as_now, without_autocast
-from torchcaps.scratch import Room
+from torchcaps.scratch import Room, kept_room
 
 TILE_BYTES = 12 * 2**20
 VARIABLE = "TORCHCAPS_TILE_BYTES"
@@ -64,10 +64,11 @@ def tiled(
 
 
 def _run(work: Work, batch: list[Tensor | None], weights: list[Tensor], size: int, watched: bool) -> tuple[Tensor, ...]:
-    room, results = Room(watched), []
-    for part in _split(batch, size):
-        with room.tile():
-            results.append([room.kept(result) for result in work(part, weights)])
+    results = []
+    with kept_room(watched) as room:
+        for part in _split(batch, size):
+            with room.tile():
+                results.append([room.kept(result) for result in work(part, weights)])
     return tuple(torch.cat(parts) for parts in zip(*results, strict=True))
 
 
@@ -101,21 +102,20 @@ class _Tiled(torch.autograd.Function):
         refuse_second_derivatives()
         if all(gradient is None for gradient in gradients):
             return (None,) * (4 + len(ctx.saved_tensors))
-        with torch.random.fork_rng(ctx.devices):  # whatever a tile draws at random, it draws again
+        with kept_room() as room, torch.random.fork_rng(ctx.devices):  # what a tile draws at random, it draws again
             torch.set_rng_state(ctx.random[0])
             for device, state in zip(ctx.devices, ctx.random[1:], strict=True):
                 torch.cuda.set_rng_state(state, device)
-            return None, None, None, None, *_gradients_of_tiles(ctx, list(gradients))
+            return None, None, None, None, *_gradients_of_tiles(ctx, list(gradients), room)
 
 
-def _gradients_of_tiles(ctx: Any, gradients: list[Tensor | None]) -> list[Tensor | None]:
+def _gradients_of_tiles(ctx: Any, gradients: list[Tensor | None], room: Room) -> list[Tensor | None]:
     """The gradients of all batch tensors and weights, from every tile made again."""
     tensors, needs = list(ctx.saved_tensors), ctx.needs_input_grad[4:]
     weights = zip(tensors[ctx.parts :], needs[ctx.parts :], strict=True)
     leaves = [weight.detach().requires_grad_(need) for weight, need in weights]
     for_weights: list[Tensor | None] = [None] * len(leaves)
     for_batch: list[list[Tensor]] = [[] for _ in range(ctx.parts)]
-    room = Room()
     tiles = zip(_split(tensors[: ctx.parts], ctx.size), _split(gradients, ctx.size), strict=True)
     for number, (part, given) in enumerate(tiles):
         rows = [

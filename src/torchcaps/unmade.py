@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 
 from torchcaps.ledger import refuse_second_derivatives
 from torchcaps.precision import without_autocast
-from torchcaps.scratch import borrowed
+from torchcaps.scratch import borrowed, scratch
 
 
 class Unmade:
@@ -102,7 +102,7 @@ def _by_parent(pairs: Tensor, columns: Tensor, weight: Tensor) -> Tensor:
 
 def _by_pair(columns: Tensor, weight: Tensor, centres: Tensor) -> Tensor:
     """Sum_ed u_nei W_jdei y_njd, [n j i]."""
-    result = columns.new_empty(len(columns), len(weight), columns.shape[2])
+    result = scratch((len(columns), len(weight), columns.shape[2]), columns)
     parent_first = result.transpose(0, 1)
     with _pulled(weight, centres) as pulled:
         torch.mul(pulled[:, :, 0], columns[:, 0], out=parent_first)
@@ -113,8 +113,9 @@ def _by_pair(columns: Tensor, weight: Tensor, centres: Tensor) -> Tensor:
 
 def _by_pose(pairs: Tensor, weight: Tensor, centres: Tensor) -> Tensor:
     """Sum_jd x_nji W_jdei y_njd, [n e i]."""
+    result = scratch((len(pairs), *weight.shape[2:]), pairs)
     with _pulled(weight, centres) as pulled:
-        result = pulled[0] * pairs[:, 0].unsqueeze(1)
+        torch.mul(pulled[0], pairs[:, 0].unsqueeze(1), out=result)
         for parent in range(1, len(weight)):
             result.addcmul_(pulled[parent], pairs[:, parent].unsqueeze(1))
     return result
@@ -122,9 +123,10 @@ def _by_pose(pairs: Tensor, weight: Tensor, centres: Tensor) -> Tensor:
 
 def _by_weight(pairs: Tensor, columns: Tensor, centres: Tensor) -> Tensor:
     """Sum_n x_nji u_nei y_njd, [j d e i]."""
+    result = scratch((pairs.shape[1], centres.shape[2], *columns.shape[1:]), columns)
     with _weighed(pairs, columns) as weighed:
-        product = torch.bmm(centres.permute(1, 2, 0), weighed)
-    return product.view(*product.shape[:2], *columns.shape[1:])
+        torch.bmm(centres.permute(1, 2, 0), weighed, out=result.flatten(2))
+    return result
 
 
 @contextmanager
