@@ -234,6 +234,17 @@ def test_a_killed_process_ends_the_run_and_it_goes_on(tmp_path, whole, launcher,
 
 
 @pytest.mark.slow
+def test_a_script_that_every_process_would_run_is_told_where_to_train(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from torchcaps.config import TrainConfig\nfrom torchcaps.train import train\n"
+        "train(TrainConfig(data='digits', limit=50, epochs=1, devices=2, device='cpu'))\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1
+    assert 'devices: expected a script that trains under if __name__ == "__main__":' in done.stderr
+
+
 def test_all_processes_stop_with_one_sentence_where_the_loss_is_not_finite(tmp_path):
     words = [*WORDS, "--lr", "1e30", "--schedule", "constant", "--devices", 2, "--out", tmp_path / "wild"]
     code, _, complained = finish(start(*PYTHON, "torchcaps", "train", *words))

@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from multiprocessing import current_process
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -69,6 +70,9 @@ def check_team(config: TrainConfig) -> None:
                 expected = f"{count}, as torchrun started them"
                 raise complaint(f"--{name}", expected, getattr(config, name), f"Drop --{name}.")
         return
+    if asked(config) and getattr(current_process(), "_inheriting", False):  # a child of ours that has yet to begin
+        expected = 'a script that trains under if __name__ == "__main__":, as every process imports it'
+        raise complaint("devices", expected, "a call outside of that", "Put it there, or use the command line.")
     kind = choose_device("train", config.device).type
     most = {"cpu": os.cpu_count() or 1, "cuda": torch.cuda.device_count()}.get(kind, 1)
     if (config.devices or 1) > most:
