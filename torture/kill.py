@@ -23,6 +23,7 @@ TRAINING = (
     "train", "digits", "--limit", "300", "--batch-size", "50", "--epochs", str(EPOCHS), "--option", "capsules=4",
     "--reconstruction", "0.0005",
 )  # fmt: skip
+FILES = ("config.json", "data.json", "last.ckpt", "metrics.csv", "model.safetensors", "split.json", "README.md")
 HIGHEST = {"step": EPOCHS * STEPS, "validation": EPOCHS, "half written": 22, "written": 16, "renamed": 16}
 
 
@@ -75,8 +76,8 @@ class Killing:
                 load_weights(self.run / "model.safetensors")
         except (InputError, RuntimeError, OSError, EOFError) as error:
             return f"a broken file: {error}"
-        loose = [name for name in names if name.endswith(".tmp")]
-        return f"{len(loose)} temporary files" if len(loose) > 1 else None
+        loose = [name for name in names if name.endswith(".tmp") and name.removesuffix(".tmp") not in FILES]
+        return f"temporary files that no write will replace: {', '.join(loose)}" if loose else None
 
     def kept(self) -> set[str]:
         return {name for name in ("last.ckpt", "config.json") if (self.run / name).exists()}
