@@ -39,6 +39,14 @@ def refused(capsys, *words):
     return said
 
 
+def test_data_that_are_no_longer_there_are_named(tmp_path, capsys):
+    pictures = save_pictures(tmp_path / "squares", 12)
+    assert run("train", pictures, *SMALL, "--out", tmp_path / "run") == 0
+    pictures.rename(tmp_path / "elsewhere")
+    said = refused(capsys, "report", tmp_path / "run")
+    assert f"its data in {pictures}, got nothing there. Put them back, or test on others: torchcaps evaluate" in said
+
+
 def test_a_picture_is_explained_in_a_table_and_four_pictures(trained, pictures, capsys):
     assert run("explain", trained, pictures / "left" / "3.png", "--top", 2) == 0
     said = capsys.readouterr()

@@ -234,6 +234,7 @@ def test_wrong_checksum(capsys, tmp_path):
             "expected a capsule model, got cnn-small",
         ),
         (["train", "digits", "--iterations", "2"], "got iterations"),
+        (["train", "digits", "--routing", "dynamc", "--iterations", "2"], "got 'dynamc'"),
         (["dance"], f"expected {', '.join(COMMANDS)}, got 'dance'"),
     ],
 )

@@ -107,8 +107,25 @@ def test_version_is_the_same_everywhere():
     assert f"## {tc.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def _blocks(page):
+    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+
+
+def test_a_script_takes_a_routing_of_its_own_to_the_command_line(tmp_path):
+    routing, script = _blocks("routing.md")
+    mine = tmp_path / "mine.py"
+    mine.write_text(routing + 'tc.ROUTINGS["city-block"] = CityBlock\n' + script)
+    words = "train digits --limit 40 --epochs 1 --routing city-block --iterations 2 --option capsules=4 --out run"
+    for command in (words, "evaluate run --no-pictures"):
+        done = subprocess.run(
+            [sys.executable, mine, *command.split()], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    assert "accuracy" in done.stdout
+
+
 def test_routing_of_the_docs_keeps_the_contract():
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "routing.md").read_text(), re.DOTALL)
+    block = _blocks("routing.md")[0]
     names = {}
     exec(block, names)
     assert names["layer"].routing.iterations == 2

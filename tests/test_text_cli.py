@@ -124,6 +124,12 @@ def test_explanations_point_at_the_words_that_tell(trained, tmp_path, capsys):
     assert listed[0][0]["label"] == "good"
 
 
+def test_a_text_without_words_is_explained_by_none(trained, tmp_path, capsys):
+    explained = explain_texts(Run.open(trained), ["", "a lovely film", "   "])
+    assert [[bool(one.ngrams) for one in some] for some in explained] == [[False], [True], [False]]
+    assert "lovely" in said(capsys, "explain", trained, "", "a lovely film", "--html", tmp_path / "why.html")
+
+
 def test_texts_are_like_those_with_the_same_capsules(trained, capsys):
     texts = ["a lovely film of it", "the plot is dull", "some moving scene and more", "it was stale by the film"]
     rows = json.loads(said(capsys, "similar", trained, *texts, "--json", "--top", 1))

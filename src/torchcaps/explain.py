@@ -128,7 +128,7 @@ def _explanation(
         (max(0, begin), min(len(words), begin + branch.ngram), value)
         for branch, strengths in found
         for begin, value in zip(branch.starts(len(strengths)).tolist(), strengths[:, place].tolist(), strict=True)
-        if begin < len(words)
+        if begin < len(words) > 0
     ]
     total = sum(value for _, _, value in spans) or 1.0
     for first, last, value in spans:

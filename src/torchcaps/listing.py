@@ -26,7 +26,7 @@ def _first_line(thing: object) -> str:
 
 
 def runs_table(folder: Path) -> list[list[str]]:
-    table: list[list[str]] = [["run", "data", "model", "routing", "epochs", "best validation"]]
+    table: list[list[str]] = [["run", "data", "model", "routing", "epochs", "highest validation"]]
     for path in find_runs(folder):
         try:
             run = Run.open(path)
@@ -41,7 +41,7 @@ def runs_table(folder: Path) -> list[list[str]]:
 
 
 def _progress(run: Run) -> tuple[int, str]:
-    """How many epochs are done, and the best validation accuracy."""
+    """How many epochs are done, and the highest validation accuracy."""
     if not run.metrics.exists():
         return 0, "-"
     try:

@@ -143,7 +143,11 @@ class Run:
 
     def load_parts(self, data: Labelled | Splits | None = None) -> Splits:
         """The data of this run (or a copy of them) in the parts that were written down; others are refused."""
-        data = read_data(self.config) if data is None else data
+        if data is None:
+            if self.config.data not in DATASETS and not Path(self.config.data).exists():
+                remedy = f"Put them back, or test on others: torchcaps evaluate {self.folder} --data FOLDER"
+                raise complaint(str(self.folder), f"its data in {self.config.data}", "nothing there", remedy)
+            data = read_data(self.config)
         parts = self._as_written(data) if isinstance(data, Labelled) else limit(data, self.config)
         for word, known in self.facts.fingerprints.items():
             part = getattr(parts, word)

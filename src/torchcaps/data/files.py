@@ -177,7 +177,7 @@ def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, 
         try:
             picture = read_picture(Path(file), size, colour=colour is not False)
         except Exception as error:  # Pillow raises many kinds for broken files
-            bad.append(f"{os.path.basename(file)} ({error})")
+            bad.append(f"{Path(file).relative_to(path).as_posix()} ({error})")
             continue
         pixels.append(np.moveaxis(picture, -1, 0).tobytes())
         labels.append(label)
@@ -185,7 +185,8 @@ def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, 
         shapes.add(picture.shape[:2])
         grey = grey and bool((picture == picture[..., :1]).all())
     if bad:
-        warnings.warn(f"{path}: left out {len(bad)} of {count} pictures that cannot be read: {bad[0]}", stacklevel=2)
+        named = ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
+        warnings.warn(f"{path}: left out {len(bad)} of {count} pictures that cannot be read: {named}", stacklevel=2)
     if not shapes:
         raise complaint(str(path), "readable pictures", f"none of {count}", "Check the files.")
     if len(shapes) > 1:

@@ -179,7 +179,9 @@ def _check_columns(path: Path, columns: Columns, found: list[str]) -> None:
         missing = [name for name in names if name not in found]
         if missing:
             got = ", ".join(map(repr, found))
-            raise complaint(str(path), f"a column {missing[0]!r}", got, f"Name one of these with {option}.")
+            raise complaint(
+                str(path), f"a column {missing[0]!r}", got, f"Name one of these with {option} (of train), or rename it."
+            )
 
 
 def _labels(path: Path, number: int, row: dict[str, Any], columns: Columns) -> list[str] | None:

@@ -77,6 +77,8 @@ def create_model(
         got = "both image_shape and vocabulary" if given is not None else f"no {word}"
         raise complaint(f"create_model({name!r})", f"{word}, and no other size", got, f"Give {word}=...")
     known = _options(name, options.get("routing"))
+    if "routing" in known and isinstance(options.get("routing"), str):
+        check_choice(f"create_model({name!r})", "routing", options["routing"], list(ROUTINGS))
     unknown = ", ".join(option for option in options if option not in known)
     if unknown:
         expected = f"options among {', '.join(known)}" if known else "no options: it routes nothing"

@@ -139,7 +139,10 @@ def _batch(subject: _Subject) -> None:
 def _finite(subject: _Subject) -> None:
     routing = subject.as_dtype(torch.float32)
     full = subject.votes(2, dtype=torch.float32)
-    cases = {f"of size {scale:g}": scale * full for scale in (0.0, 1e-30, 1e-8, 1.0, 3.0, 10.0, 30.0, 1e4, 1e10)}
+    cases = {
+        f"of size {scale:g}" if scale else "that are all zero": scale * full
+        for scale in (0.0, 1e-30, 1e-8, 1.0, 3.0, 10.0, 30.0, 1e4, 1e10)
+    }
     cases["all identical"] = full[:, :1, :1].expand_as(full).clone()
     if routing.in_capsules is None:
         cases["of one child"] = full[:, :1]
@@ -233,5 +236,7 @@ def check_routing(routing: Routing, *, compile: bool = False) -> list[str]:
             raise
         except Exception as error:
             owner, failure = type(routing).__name__, type(error).__name__
+            if isinstance(error, NotImplementedError) and not str(error):
+                error = NotImplementedError("update, assign or read is missing")
             raise ContractError(f"{owner} failed while {name} was checked: {failure}: {error}") from error
     return list(checks)

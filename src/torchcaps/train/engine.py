@@ -37,6 +37,7 @@ PRECISIONS: dict[str, Literal["32-true", "16-mixed", "bf16-mixed"]] = {
     "float16": "16-mixed",
     "bfloat16": "bf16-mixed",
 }
+MANY = 60  # epochs that nobody asked for, and that need a word
 
 
 def train(config: TrainConfig) -> Run:
@@ -66,7 +67,15 @@ def _together(folder: Path, config: TrainConfig) -> Run:
 
 def _begin(config: TrainConfig) -> tuple[Run, Splits]:
     """A new run folder, and its data."""
+    asked = config
     config, parts = _planned(config, read_data(config))
+    if asked.epochs is None and filled(config.epochs) > MANY:
+        print(
+            f"{len(parts.train):,} training examples are few: {config.epochs:,} epochs. --epochs N or --patience N end "
+            "sooner, as does Ctrl-C, which keeps the best weights.",
+            file=sys.stderr,
+            flush=True,
+        )
     folder = config.out or next_folder(config)
     config = dataclasses.replace(config, out=folder)
     if team.here().world > 1:

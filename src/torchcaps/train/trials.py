@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,6 +164,7 @@ def _train_apart(config: TrainConfig) -> int | None:
 def _work(pipe: Any, config: TrainConfig, threads: int) -> None:
     torch.set_num_threads(threads)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    warnings.showwarning = lambda message, *more: print(f"warning: {message}", file=sys.stderr)
     os.dup2(2, 1)  # how it goes is no part of what a command answers
     try:
         _trained(config)
