@@ -16,7 +16,7 @@ def main() -> None:
     crowd = torch.tensor([2.0, 1.0]) + 0.2 * torch.randn(6, 2, generator=generator)
     outliers = torch.tensor([[-2.0, 0.5], [0.0, -2.0], [-1.0, -1.0]])
     points = torch.cat([crowd, outliers])
-    print("iteration   pooled vector        weight on the outliers")
+    print("iteration   pooled vector        weight on the outliers in the next one")
     for iterations in range(6):
         pooled = tc.self_pooling(points, iterations)
         weight = (points @ pooled).softmax(0)[len(crowd) :].sum()

@@ -1,5 +1,6 @@
 """The command line, as a user meets it."""
 
+import csv
 import gzip
 import json
 import re
@@ -110,6 +111,24 @@ def test_the_split_of_own_pictures_stays_when_files_are_added(capsys, trained, p
         assert json.loads(capsys.readouterr().out)["test"]["examples"] == 12
     finally:
         extra.unlink()
+
+
+def test_every_mistake_is_named(trained, pictures, tmp_path, capsys):
+    """Pictures of the left under the name of the right: a mistake each, and no other."""
+    assert run("evaluate", trained) == 0
+    assert (trained / "evaluation" / "mistakes.csv").read_text() == "example,label,answer,confidence\n"
+    for name, source in (("left", "right"), ("right", "right")):
+        (tmp_path / "half" / name).mkdir(parents=True)
+        for number in range(3):
+            copied = (pictures / source / f"{number}.png").read_bytes()
+            (tmp_path / "half" / name / f"{number}.png").write_bytes(copied)
+    assert run("evaluate", trained, "--data", tmp_path / "half") == 0
+    with open(trained / "evaluation" / "half-test" / "mistakes.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["example"] for row in rows} == {f"left/{number}.png" for number in range(3)}
+    assert {(row["label"], row["answer"]) for row in rows} == {("left", "right")}
+    sure = [float(row["confidence"]) for row in rows]
+    assert sure == sorted(sure, reverse=True)
 
 
 def test_other_data_are_evaluated_in_the_classes_of_the_run(capsys, trained, tmp_path):

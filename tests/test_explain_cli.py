@@ -128,6 +128,11 @@ def test_pairs_are_taken_apart(tmp_path, capsys, monkeypatch):
     assert len({part["class"] for part in facts["pictures"][0]["parts"]}) == 2
     assert facts["overlap"]["count"] == 40
     assert facts["overlap"]["blank"] > facts["overlap"]["parts"] ** 2
+    assert run("evaluate", out, "--no-pictures", "--json") == 0
+    found = json.loads(capsys.readouterr().out)["test"]
+    wrong = (out / "evaluation" / "mistakes.csv").read_text().splitlines()[1:]
+    assert len(wrong) == round(found["error"] * found["examples"])
+    assert all(len(line.split(",")[1].split("; ")) == 2 for line in wrong)
     assert (out / "explain" / "overlap.png").exists()
     assert "expected images of one thing each, got pairs" in refused(capsys, "explain", out, "--factors")
 

@@ -177,8 +177,8 @@ def coloured(explanation: Explanation) -> str:
 def html_page(explanations: Sequence[Sequence[Explanation]]) -> str:
     """A page of its own with all texts, words shaded by their strength."""
     intro = (
-        "The deeper a word's ground, the stronger its connection to the class. Below each text, the strongest n-grams "
-        "with their share of all that reached the class."
+        "The darker the ground of a word, the stronger its connection to the class. Below each text, the strongest "
+        "n-grams with their share of all that reached the class."
     )
     sections = "".join(html_section(each) for several in explanations for each in several)
     return page("torchcaps: which words decided", heading("Which words decided", 1) + paragraph(intro) + sections)

@@ -185,7 +185,9 @@ class Run:
         for word, names in self.split_names().items():
             found = find(names)
             if len(found) < len(names):
-                got = f"{len(found)} of {len(names)} examples of the {word} part"
+                there = set(data.names)
+                lost = next((name for name in names if name not in there), "")
+                got = f"{len(found)} of {len(names)} examples of the {word} part (not {lost})"
                 raise complaint(self.config.data, "the data of this run", got, "Put what is missing back.")
             parts[word] = in_classes(self.config.data, data.take(found), self.facts.classes)
         return Splits(**parts)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import sys
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +14,7 @@ from torchcaps.fields import write_whole
 from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
+    from torchcaps.data import Examples
     from torchcaps.evaluate import Evaluation
 
 
@@ -64,11 +68,14 @@ def evaluate_command(words: list[str]) -> None:
         folder = folder / f"{Path(source).stem}-{options.part}"
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "results.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    wrong = _mistakes(next(iter(wanted.values())), next(iter(results.values())))
+    write_whole(folder / "mistakes.csv", wrong)
     if folder == run.folder / "evaluation":
         write_card(run)
     if options.pictures:
         from torchcaps.plots.evaluation import evaluation_pictures
 
+        print(f"mistakes by name: {folder / 'mistakes.csv'}", file=sys.stderr)
         for path in evaluation_pictures(model, next(iter(wanted.values())), next(iter(results.values())), folder):
             print(f"picture: {path}", file=sys.stderr)
 
@@ -83,6 +90,25 @@ def _summary(result: Evaluation) -> dict[str, object]:
         **(result.scores() if result.many else {}),
         "classes": [dict(zip(("class", "examples", "recall", "precision"), row, strict=True)) for row in rows],
     }
+
+
+def _mistakes(data: Examples, result: Evaluation) -> str:
+    """The examples that were answered wrongly, as CSV, the surest mistakes first."""
+    from torchcaps.data import Labelled
+    from torchcaps.evaluate import said_classes, shown_classes
+
+    names = data.names if isinstance(data, Labelled) else range(len(data))
+    labels = result.labels if result.many or result.labels.shape[-1] > 1 else result.labels[:, 0]
+    truth, said = shown_classes(labels, len(result.classes)), said_classes(result.activations, labels)
+    sure = result.activations.amax(-1)
+    rows = (truth != said).any(-1).nonzero()[:, 0]
+    file = io.StringIO()
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(["example", "label", "answer", "confidence"])
+    for row in rows[sure[rows].argsort(descending=True, stable=True)].tolist():
+        named = ["; ".join(compress(result.classes, each[row].tolist())) for each in (truth, said)]
+        table.writerow([names[row], *named, f"{sure[row]:.4f}"])
+    return file.getvalue()
 
 
 def _show(title: str, result: Evaluation) -> None:
@@ -103,5 +129,6 @@ def _show(title: str, result: Evaluation) -> None:
     width = max(5, *(len(name) for name in result.classes))
     print(f"\n{'class':<{width}}  {'count':>7}  {'recall':>7}  {'precision':>9}")
     for name, count, recall, precision in result.per_class():
-        print(f"{name:<{width}}  {count:>7,}  {recall:>7.2%}  {precision:>9.2%}")
+        shares = [f"{share:.2%}" if share == share else "-" for share in (recall, precision)]
+        print(f"{name:<{width}}  {count:>7,}  {shares[0]:>7}  {shares[1]:>9}")
     print()

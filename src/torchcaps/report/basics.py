@@ -126,7 +126,7 @@ def words(subject: Subject) -> str:
     right = subject.result.right.nonzero().squeeze(-1)[:6].tolist()
     texts = [subject.parts.test.texts[row][:600] for row in right]
     sections = "".join(html_section(one) for several in explain_texts(subject.run, texts, top=3) for one in several)
-    words = "The deeper a word's ground, the stronger its connection to the class."
+    words = "The darker the ground of a word, the stronger its connection to the class."
     return pages.heading("Which words decided") + pages.paragraph(words) + sections
 
 
