@@ -53,6 +53,9 @@ class Network:
 
         channels, height, width = json.loads(self.notes["image_shape"])
         picture = ImageOps.exif_transpose(Image.open(io.BytesIO(body)))
+        if picture.mode.startswith("I"):  # 16 bits of grey
+            values = np.asarray(picture, np.float64) / 257
+            picture = Image.fromarray(np.clip(np.round(values), 0, 255).astype(np.uint8))
         if "A" in picture.getbands() or "transparency" in picture.info:
             picture = picture.convert("RGBA")
             picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
@@ -80,8 +83,9 @@ class Handler(BaseHTTPRequestHandler):
             return self.reply(413 if size else 400, {"error": f"expected 1 to {LARGEST} bytes, got {size}"})
         try:
             found = self.network.answer(self.rfile.read(size))
-        except (OSError, ValueError) as error:  # no picture, no text
-            return self.reply(400, {"error": str(error)})
+        except (OSError, ValueError):
+            wanted = "a text in UTF-8" if "vocabulary" in self.network.notes else "a picture"
+            return self.reply(400, {"error": f"expected {wanted}, got something else"})
         return self.reply(200, found)
 
     def reply(self, status, content):

@@ -182,6 +182,8 @@ def test_other_shapes_and_other_things_than_texts_are_refused(critic, films):
     found = tc.CapsuleClassifier("cnn-small", epochs=1, options={"width": 0.1}).fit(images, [0, 1] * 4)
     with pytest.raises(InputError, match=r"expected examples \(8, 8\), as in fit, got \(8, 9\)"):
         found.predict(np.zeros((2, 8, 9)))
+    with pytest.raises(InputError, match=r"expected images \[n c h w\], got \(4, 8, 8, 3\), channels last"):
+        tc.CapsuleClassifier().fit(np.zeros((4, 8, 8, 3)), [0, 1, 0, 1])
     with pytest.raises(InputError, match=r"expected a list of str, got one str. Pass texts as \[text, ...\]"):
         critic.predict("good")
     with pytest.raises(InputError, match="expected a list of str, got others"):

@@ -13,6 +13,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from PIL import Image
 
 import torchcaps as tc
 from tests.commands import SMALL, run, save_pictures
@@ -311,9 +312,12 @@ def ask(address, body=None):
             return error.code, json.load(error)
 
 
-def test_a_server_without_torch_answers_like_predict(serve, exported, trained, pictures, capsys):
+def test_a_server_without_torch_answers_like_predict(serve, exported, trained, pictures, tmp_path, capsys):
     address = serve(exported)
     files = sorted(pictures.rglob("*.png"))[::8]
+    pixels = np.asarray(Image.open(files[-1]), np.uint16) * 257
+    Image.fromarray(pixels).save(tmp_path / "sixteen.png")  # bits of grey
+    files.append(tmp_path / "sixteen.png")
     assert run("predict", trained, *files, "--json") == 0
     for file, expected in zip(files, json.loads(capsys.readouterr().out), strict=True):
         status, found = ask(address, file.read_bytes())
@@ -322,7 +326,7 @@ def test_a_server_without_torch_answers_like_predict(serve, exported, trained, p
         np.testing.assert_allclose(found["confidence"], expected["confidence"], atol=1.1e-4)
     status, notes = ask(address)
     assert (status, notes["image_shape"]) == (200, "[1, 20, 20]")
-    assert ask(address, b"no picture")[0] == 400
+    assert ask(address, b"no picture") == (400, {"error": "expected a picture, got something else"})
 
 
 @pytest.mark.slow

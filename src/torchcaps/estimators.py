@@ -178,6 +178,9 @@ class CapsuleClassifier(_Capsules):
         if X.ndim > 4:
             expected = "images [n h w] or [n c h w], or vectors [n features]"
             raise complaint("CapsuleClassifier", expected, shape_text(X.shape), "Reshape them.")
+        if X.ndim == 4 and X.shape[1] > 4 >= X.shape[3]:
+            got = f"{shape_text(X.shape)}, channels last"
+            raise complaint("CapsuleClassifier", "images [n c h w]", got, "Move the channels: X.transpose(0, 3, 1, 2).")
         vectors = X.ndim == 2
         if vectors and (self.model is not None or self.reconstruction or self.augment != "none"):
             expected = "images [n h w] or [n c h w] for model, reconstruction and augment"

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from tests.commands import run as run_command
 from torchcaps.config import TrainConfig
 from torchcaps.data import PairSet, Splits, load_dataset
 from torchcaps.errors import InputError
@@ -146,9 +147,11 @@ def test_ctrl_c_leaves_a_usable_run(tmp_path):
     assert evaluate(run.load_model(), run.load_parts().test).accuracy > 0.3
 
 
-def test_resuming_a_finished_run_changes_nothing(tmp_path, finished):
+def test_resuming_a_finished_run_changes_nothing(finished, capsys):
     before = finished.weights.read_bytes()
     assert resume(finished.folder).facts == finished.facts
+    assert run_command("train", "--resume", finished.folder) == 0
+    assert "This run was finished; to train longer, begin another" in capsys.readouterr().err
     assert finished.weights.read_bytes() == before
 
 

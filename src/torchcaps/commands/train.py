@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 from torchcaps.parsing import parse
@@ -31,6 +33,7 @@ def train_command(words: list[str]) -> None:
     if options.resume is not None and replace(options, resume=None, devices=None, nodes=None) != Train():
         expected = "no other options but --devices and --nodes: a run goes on as it began"
         raise complaint("train --resume", expected, "some", "Drop them.")
+    from torchcaps.runs import Run
     from torchcaps.train import resume, train, train_folds
     from torchcaps.train.team import one_voice
 
@@ -40,8 +43,15 @@ def train_command(words: list[str]) -> None:
             print(train_folds(config))
             return
         again = options.resume
+        before = None if again is None else _bytes(Run.open(again).metrics)
         run = train(config) if again is None else resume(again, config.devices, config.nodes)
+        if before is not None and before == _bytes(run.metrics):
+            print("This run was finished; to train longer, begin another with --config and --epochs.", file=sys.stderr)
         print(f"\nThe best weights are in {run.weights}. Next: torchcaps evaluate {run.folder}")
+
+
+def _bytes(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _values(config: object, kind: type) -> dict[str, Any]:
