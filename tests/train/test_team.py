@@ -245,6 +245,7 @@ def test_a_script_that_every_process_would_run_is_told_where_to_train(tmp_path):
     assert 'devices: expected a script that trains under if __name__ == "__main__":' in done.stderr
 
 
+@pytest.mark.slow
 def test_all_processes_stop_with_one_sentence_where_the_loss_is_not_finite(tmp_path):
     words = [*WORDS, "--lr", "1e30", "--schedule", "constant", "--devices", 2, "--out", tmp_path / "wild"]
     code, _, complained = finish(start(*PYTHON, "torchcaps", "train", *words))
