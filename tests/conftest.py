@@ -5,6 +5,7 @@ import torch
 from hypothesis import settings
 
 from tests.browser import chromium, open_page  # noqa: F401  # fixtures
+from torchcaps.native import describe
 
 settings.register_profile("torchcaps", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("torchcaps")
@@ -18,3 +19,26 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # threads of several workers on the sam
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def without_native(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers compute with torch alone."""
+    monkeypatch.setenv("TORCHCAPS_NATIVE", "0")
+
+
+@pytest.fixture
+def native(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers compute natively whatever they can, however few examples there are."""
+    if describe() != "on":
+        pytest.skip(f"native functions are {describe()}")
+    monkeypatch.setenv("TORCHCAPS_NATIVE", "1")
+    monkeypatch.setattr("torchcaps.native.votes.FEWEST", 1)
+
+
+@pytest.fixture(params=["torch", "native", "native again"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each way in which layers compute tiles: with torch alone, natively, and natively again in the backward pass."""
+    request.getfixturevalue("without_native" if request.param == "torch" else "native")
+    if request.param == "native again":
+        monkeypatch.setattr("torchcaps.layers.base.KEPT_BYTES", 0)

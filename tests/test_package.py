@@ -22,6 +22,7 @@ RANKS = [
     ["recipes"],
     ["scratch", "precision"],
     ["ledger", "layout", "tiling", "unmade"],
+    ["native"],
     ["functional"],
     ["routing"],
     ["layers", "losses"],

@@ -16,6 +16,8 @@ from torchcaps.layers.votes import VoteTransform
 from torchcaps.ledger import with_ledger
 from torchcaps.scratch import Room
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 @pytest.mark.parametrize("routing", ["em", "kmeans", "dynamic"])
 def test_votes_are_freed_without_a_backward_pass(routing):

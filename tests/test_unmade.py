@@ -10,6 +10,8 @@ from torchcaps.layers.votes import FullVotes, SharedVotes, make_votes
 from torchcaps.routing import Dynamic
 from torchcaps.unmade import Unmade
 
+pytestmark = pytest.mark.usefixtures("without_native")
+
 KINDS = [("full", False), ("full", True), ("shared", False), ("shared", True), ("factorised", False)]
 
 
@@ -63,7 +65,8 @@ def test_weights_that_are_the_same_for_all_are_combined_in_one_product(votes):
 class Kinds(Dynamic):
     """Dynamic routing that writes down what it is given for votes."""
 
-    sees_no_votes = forgets = True
+    forgets = True
+    sees = "sums"
 
     def update(self, votes, weights, previous, step):
         self.seen.append("unmade" if isinstance(votes, Unmade) else "made")

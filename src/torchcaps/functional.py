@@ -116,19 +116,24 @@ def agree(votes: Votes | Unmade, centres: Float[Tensor, "*b j d"]) -> Couplings:
     return inner(votes, centres) if ledger is None else Agree.apply(votes, centres, ledger)
 
 
-def spread(weights: Couplings, votes: Votes, means: Float[Tensor, "*b j d"]) -> Float[Tensor, "*b j d"]:
+def spread(weights: Couplings, votes: Votes | Unmade, means: Float[Tensor, "*b j d"]) -> Float[Tensor, "*b j d"]:
     """The weighted sum of the votes' squared distances from a mean, for each dimension: Sum_i w_ij (u_j|i - m_j)^2."""
-    weights, ledger = weights.expand(votes.shape[:-1]), ledger_of(votes)
+    weights = weights.expand(votes.shape[:-1])
+    if isinstance(votes, Unmade):
+        return votes.spread(weights, _beside(votes, means))
+    ledger = ledger_of(votes)
     if ledger is None:
         return sums(weights, (votes - means.unsqueeze(-3)).square())
     return Spread.apply(weights, votes, means, ledger)
 
 
 def distances(
-    votes: Votes, means: Float[Tensor, "*b j d"], precisions: Float[Tensor, "*b j d"] | None = None
+    votes: Votes | Unmade, means: Float[Tensor, "*b j d"], precisions: Float[Tensor, "*b j d"] | None = None
 ) -> Couplings:
     """The squared distance of each vote from a mean, each dimension times its precision: Sum_d p_j (u_j|i - m_j)^2."""
     precisions = _beside(votes, torch.ones_like(means) if precisions is None else precisions)
+    if isinstance(votes, Unmade):
+        return votes.distances(_beside(votes, means), precisions)
     ledger = ledger_of(votes)
     if ledger is None:
         return inner((votes - means.unsqueeze(-3)).square(), precisions)

@@ -1,4 +1,4 @@
-"""Products laid out for routing: matrices of a batch multiplied, and the axes of the result put into another order."""
+"""How tensors lie in memory: products laid out for routing, and what is multiplied with them laid out alike."""
 
 from __future__ import annotations
 
@@ -11,6 +11,33 @@ from torchcaps.precision import autocasting, without_autocast
 from torchcaps.scratch import current_room, scratch
 
 Shape = tuple[int, ...]
+
+
+def eager() -> bool:
+    """Does torch simply compute, not compile, export or transform functions (torch.func)?"""
+    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is None
+
+
+def memory_order(values: Tensor) -> tuple[list[int], list[int]]:
+    """The axes as they lie in memory, outermost first, and the order that puts them back."""
+    order = sorted(range(values.ndim), key=values.stride, reverse=True)
+    return order, sorted(range(values.ndim), key=order.__getitem__)
+
+
+def laid_out_like(values: Tensor, like: Tensor) -> Tensor:
+    """The same values, their axes in memory in the order of a tensor with as many: broadcasts are then fast."""
+    order, back = memory_order(like)
+    return values.permute(order).contiguous().permute(back)
+
+
+def child_first(poses: Tensor) -> Tensor:
+    """Poses [*b i e] as one matrix for each child, [i n e]."""
+    return (poses.flatten(0, -3) if poses.ndim > 2 else poses.unsqueeze(0)).transpose(0, 1)
+
+
+def as_votes(parent_first: Tensor, poses: Tensor, dim: int) -> Tensor:
+    """Votes that lie in memory as [n j i d] (d may be two axes), as [*b i j d] for these poses."""
+    return parent_first.view(*poses.shape[:-2], *parent_first.shape[1:3], dim).transpose(-3, -2)
 
 
 def laid_out_product(left: Tensor, right: Tensor, shape: Shape, order: Shape) -> Tensor:

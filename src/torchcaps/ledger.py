@@ -72,37 +72,55 @@ class Ledger:
             self._entries.clear()
         self._entries.append(_Entry(pairs, plain, scaled, means))
 
-    def total(self, votes: Tensor, gradient: Tensor | None) -> Tensor | None:
-        """All entries multiplied out, and the gradient that came in the usual way."""
+    def take(self) -> list[_Entry]:
+        """All entries of this backward pass; the ledger is empty then."""
         entries = self._entries if torch._C._current_graph_task_id() == self._task else []
         self._entries = []
         self._squares = None
+        return entries
+
+    def total(self, votes: Tensor, gradient: Tensor | None) -> Tensor | None:
+        """All entries multiplied out, and the gradient that came in the usual way."""
+        entries = self.take()
         if not entries:
             return gradient
         total = _multiply(entries, votes)
         return total if gradient is None else gradient + total
 
 
+class Columns(NamedTuple):
+    """Entries that belong together: the gradient is the sum of x (plain + scaled (u - pivot)) over all columns."""
+
+    pairs: list[Tensor]  # x, [*b i j]
+    plain: list[list[Tensor]]  # to be added up, [*b j d] each
+    scaled: list[list[Tensor]]
+    pivot: Tensor | None  # [*b j d]; None: nothing is scaled
+
+
+def columns(entries: list[_Entry]) -> Columns:
+    """The same couplings weigh votes and squares: one column for both; all squares around one pivot."""
+    pivot = next((entry.means for entry in entries if entry.means is not None), None)
+    found = Columns([], [], [], pivot)
+    places: dict[object, int] = {}
+    for entry in entries:
+        place = places.setdefault((entry.pairs.data_ptr(), entry.pairs.stride()), len(found.pairs))
+        if place == len(found.pairs):
+            found.pairs.append(entry.pairs)
+            found.plain.append([])
+            found.scaled.append([])
+        if entry.plain is not None:
+            found.plain[place].append(entry.plain)
+        if entry.scaled is not None:
+            found.scaled[place].append(entry.scaled)
+            if pivot is not None and entry.means is not None:  # (u - m) = (u - pivot) + (pivot - m)
+                found.plain[place].append(entry.scaled * (pivot - entry.means))
+    return found
+
+
 def _multiply(entries: list[_Entry], votes: Tensor) -> Tensor:
     *leading, children, parents, dim = votes.shape
-    pivot = next((entry.means for entry in entries if entry.means is not None), None)
-    columns: dict[object, int] = {}  # the same couplings weigh votes and squares: one column
-    pairs: list[Tensor] = []
-    plain: list[list[Tensor]] = []
-    scaled: list[list[Tensor]] = []
-    for entry in entries:
-        column = columns.setdefault((entry.pairs.data_ptr(), entry.pairs.stride()), len(pairs))
-        if column == len(pairs):
-            pairs.append(entry.pairs.mT.flatten(0, -2))
-            plain.append([])
-            scaled.append([])
-        if entry.plain is not None:
-            plain[column].append(entry.plain)
-        if entry.scaled is not None:
-            scaled[column].append(entry.scaled)
-            if pivot is not None and entry.means is not None:  # (u - m) = (u - pivot) + (pivot - m)
-                plain[column].append(entry.scaled * (pivot - entry.means))
-    left = torch.stack(pairs, -2).mT  # [(b j) i n]
+    pairs, plain, scaled, pivot = columns(entries)
+    left = torch.stack([each.mT.flatten(0, -2) for each in pairs], -2).mT  # [(b j) i n]
 
     def product(vectors: list[list[Tensor]]) -> Tensor:
         zero = votes.new_zeros(*leading, parents, dim)

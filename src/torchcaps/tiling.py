@@ -45,19 +45,24 @@ def tiled(
     size: int,
     watched: bool = False,
     remember: bool = False,
+    keep: bool = False,
 ) -> tuple[Tensor, ...]:
     """`work(batch, weights)` for `size` rows of the batch tensors at a time.
 
     One tile runs as it is. With more, nothing of a tile is kept for the backward pass but what went in. watched: votes
     are shown to hooks, which may keep them. remember: in the backward pass, the last result, a constant, comes back as
-    the last batch tensor, which is None before.
+    the last batch tensor, which is None before. keep: autograd may keep what it needs of all tiles.
     """
     rows = next(len(part) for part in batch if part is not None)
     if rows <= size:
         with Room().tile():
             return work(batch, weights)
     tensors = [*(part for part in batch if part is not None), *weights]
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+    learning = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if learning and keep:
+        tiles = zip(*([None] * -(-rows // size) if part is None else part.split(size) for part in batch), strict=True)
+        return tuple(_joined(list(parts)) for parts in zip(*(work(list(tile), weights) for tile in tiles), strict=True))
+    if learning:
         results: tuple[Tensor, ...] = _Tiled.apply(work, len(batch), size, (watched, remember), *batch, *weights)
         return results
     return _run(work, batch, weights, size, watched)
@@ -69,7 +74,7 @@ def _run(work: Work, batch: list[Tensor | None], weights: list[Tensor], size: in
         for part in _split(batch, size):
             with room.tile():
                 results.append([room.kept(result) for result in work(part, weights)])
-    return tuple(torch.cat(parts) for parts in zip(*results, strict=True))
+    return tuple(_joined(list(parts)) for parts in zip(*results, strict=True))
 
 
 def _split(batch: list[Any], size: int) -> list[list[Any]]:
@@ -143,7 +148,19 @@ def _gradients_of_tiles(ctx: Any, gradients: list[Tensor | None], room: Room) ->
             elif gradient is not None:
                 total = for_weights[index - ctx.parts]
                 for_weights[index - ctx.parts] = gradient.clone() if total is None else total.add_(gradient)
-    return [*(torch.cat(pieces) if pieces else None for pieces in for_batch), *for_weights]
+    return [*(_joined(pieces) if pieces else None for pieces in for_batch), *for_weights]
+
+
+def _joined(pieces: list[Tensor]) -> Tensor:
+    """The pieces of all tiles; torch.cat is slow where their examples lie innermost in memory."""
+    if all(piece.is_contiguous() for piece in pieces):
+        return torch.cat(pieces)
+    if any(piece.requires_grad for piece in pieces):
+        return torch.cat(pieces)
+    whole = pieces[0].new_empty(sum(map(len, pieces)), *pieces[0].shape[1:])
+    for part, piece in zip(whole.split([len(piece) for piece in pieces]), pieces, strict=True):
+        part.copy_(piece)
+    return whole
 
 
 def _refuse_others(results: list[Tensor], known: list[Tensor | None]) -> None:

@@ -22,7 +22,7 @@ from torchcaps.scratch import borrowed, scratch
 
 
 class Unmade:
-    """Votes [*b i j d], as far as a routing asks for them: the shape, `combine` and `agree`.
+    """Votes [*b i j d], as far as a routing asks for them: the shape and their products, two or all four.
 
     Those of masked children are not zero, but finite: a routing's weights are zero for them.
     """
@@ -37,12 +37,33 @@ class Unmade:
     def is_floating_point(self) -> bool:
         return self.poses.is_floating_point()
 
+    def zeros(self) -> Tensor:
+        """A zero for each pair, [*b i j], as it suits the products."""
+        *leading, children, parents, _ = self.shape
+        return self.poses.new_zeros(*leading, parents, children).mT
+
+    def beside(self, weights: Tensor) -> Tensor:
+        """Weights of children [*b i], as it suits what lies beside such zeros."""
+        return weights
+
     def combine(self, weights: Tensor) -> Tensor:
         """Sum_i x_ij u_j|i, [*b j d], for weights x [*b i j]."""
         raise NotImplementedError
 
     def agree(self, centres: Tensor) -> Tensor:
         """<u_j|i, y_j>, [*b i j], for centres y [*b j d]."""
+        raise NotImplementedError
+
+    def spread(self, weights: Tensor, means: Tensor) -> Tensor:
+        """Sum_i x_ij (u_j|i - m_j)^2, [*b j d]; for routings that see squares."""
+        raise NotImplementedError
+
+    def distances(self, means: Tensor, precisions: Tensor) -> Tensor:
+        """Sum_d p_j (u_j|i - m_j)^2, [*b i j]; for routings that see squares."""
+        raise NotImplementedError
+
+    def centred(self, mask: Tensor | None) -> tuple[Unmade, Tensor]:
+        """The votes less their mean over the (real) children, and that mean [*b j d], which counts as a constant."""
         raise NotImplementedError
 
 

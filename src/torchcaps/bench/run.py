@@ -14,6 +14,7 @@ from torchcaps.bench.cases import CASES, Built, Results, step
 from torchcaps.bench.exported import time_export
 from torchcaps.bench.measure import interleaved, machine_peaks, middle, peak_memory
 from torchcaps.export import missing_package
+from torchcaps.native import describe
 
 EXPORT = "export"  # the one case without a textbook version
 SIDES = ("textbook", "torchcaps")
@@ -37,6 +38,7 @@ GROWTH: dict[str, dict[str, tuple[int, ...]]] = {
 def bench(names: tuple[str, ...], repeats: int, memory: bool = True, out: Path | None = None) -> list[dict[str, Any]]:
     """Time these cases (all of them if none is named), print a table, and write the figures to a file if asked."""
     print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, float32")
+    print(f"native functions {describe()}")
     operations, traffic = machine_peaks()
     print(f"peak of a matrix product {operations / 1e9:.0f} GFLOP/s, of a copy {traffic / 1e9:.0f} GB/s\n")
     print(f"{'':18}{'textbook':>26}{'torchcaps':>26}{'ratio':>9}")
@@ -58,7 +60,12 @@ def bench(names: tuple[str, ...], repeats: int, memory: bool = True, out: Path |
         if memory and name in MEMORY:
             rows.append(_memory(name))
     if out is not None:
-        machine = {"threads": torch.get_num_threads(), "operations": operations, "bytes": traffic}
+        machine = {
+            "threads": torch.get_num_threads(),
+            "operations": operations,
+            "bytes": traffic,
+            "native": describe(),
+        }
         _write(out, {"torch": torch.__version__, "machine": machine, "rows": rows})
     return rows
 

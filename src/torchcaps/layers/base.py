@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -12,11 +13,14 @@ from torch import Tensor, nn
 from torchcaps.errors import check_choice, check_count, complaint
 from torchcaps.layers.votes import VoteTransform, make_votes
 from torchcaps.ledger import with_ledger
+from torchcaps.native import LANES, NATIVE_NUMBERS, native_votes
 from torchcaps.precision import HALVES, autocasting
 from torchcaps.routing import ROUTINGS, Routing, make_routing, routing_options
 from torchcaps.routing.competition import OverParents, over_own_parents
+from torchcaps.scratch import KEPT_BYTES
 from torchcaps.tiling import tile_bytes, tiled
 from torchcaps.types import Capsules, Routed, Step
+from torchcaps.unmade import Unmade
 
 
 class Gathered(NamedTuple):
@@ -27,6 +31,16 @@ class Gathered(NamedTuple):
     mask: Tensor | None = None  # [*b i]
     over_parents: OverParents = over_own_parents
     parent_mask: Tensor | None = None  # [*b j], where parents of padded children are padding too
+
+
+class Way(NamedTuple):
+    """How a routing gets the votes of a tile."""
+
+    votes: Callable[..., Tensor | Unmade]  # from poses, mask and these weights
+    weights: tuple[Tensor, ...]
+    numbers: int  # what a pair of child and parent takes of a tile's bytes
+    together: int = 1  # examples that are worked on at once
+    kept: int | None = None  # numbers that autograd would keep of a pair; None: too many
 
 
 class RoutedLayer(nn.Module):
@@ -150,15 +164,15 @@ class RoutedLayer(nn.Module):
         # Where only the last update has gradients and needs nothing but couplings, the backward pass begins with these.
         last = self.routing.gradients == "last" and couplings is None and _says(self.routing, "forgets")
         watched = any(part._forward_hooks or part._forward_pre_hooks for part in (self.votes, self.routing))
-        linear = None if watched else self._linear(gathered, last)
-        weights: tuple[Tensor, ...] = self.votes(None) if linear is None else linear
+        way = self._way(gathered, last, watched)
+        weights = way.weights
         learned = dict(self.routing.named_parameters())
 
         def work(part: list[Tensor | None], given: list[Tensor]) -> tuple[Tensor, ...]:
             poses, activations, mask, couplings, kept, final = part
             assert poses is not None
             ready = tuple(given[: len(weights)])
-            votes = self._marked(poses, mask, ready) if linear is None else self.votes.unmade(poses, *ready)
+            votes = way.votes(poses, mask, *ready)
             beside = {"mask": mask, "couplings": couplings, "over_parents": over_parents}
             if kept is not None:
                 beside["kept"] = kept
@@ -169,14 +183,16 @@ class RoutedLayer(nn.Module):
                 beside["couplings"] = final
             return tuple(routing(votes, activations, **beside)[: 3 if last else count])
 
-        numbers = self.votes.out_dim if linear is None else self.votes.costs or self.votes.in_dim
-        row = activations[0].numel() * self.votes.out_capsules * numbers * poses.element_size()
+        row = activations[0].numel() * self.votes.out_capsules * way.numbers * poses.element_size()
         if over_parents is over_own_parents:
             row //= math.prod(leading[1:])
-        results = tiled(work, batch, [*weights, *learned.values()], max(1, budget // row), watched, last)[:count]
-        return tuple(result.unflatten(0, leading) for result in results)
+        size = max(1, budget // row)
+        size = size - size % way.together or size
+        keep = way.kept is not None and math.prod(leading) * row * way.kept <= KEPT_BYTES * way.numbers
+        results = tiled(work, batch, [*weights, *learned.values()], size, watched, last, keep)
+        return tuple(result.unflatten(0, leading) for result in results[:count])
 
-    def _marked(self, poses: Tensor, mask: Tensor | None, weights: tuple[Tensor, ...]) -> Tensor:
+    def _marked(self, poses: Tensor, mask: Tensor | None, *weights: Tensor) -> Tensor:
         """The votes of a tile, zero for masked children, with a ledger for their gradient."""
         votes = self._vote(poses, weights)
         if autocasting(votes.device.type) and votes.dtype in HALVES:
@@ -185,24 +201,33 @@ class RoutedLayer(nn.Module):
             votes = votes.masked_fill(~mask[..., None, None], 0)
         return votes if votes.dtype in HALVES else with_ledger(votes)
 
-    def _linear(self, gathered: Gathered, last: bool) -> tuple[Tensor, ...] | None:
-        """The weights for votes that are never made, where the routing does not need them and it pays."""
-        poses = gathered.poses
-        possible = _says(self.routing, "sees_no_votes") and _says(self.votes, "linear")
-        if not possible or type(self)._vote is not RoutedLayer._vote:
-            return None
-        if autocasting(poses.device.type) or poses.dtype in HALVES:
-            return None
+    def _way(self, gathered: Gathered, last: bool, watched: bool) -> Way:
+        """How the routing gets its votes: as it needs them, and as it pays."""
+        made = Way(self._marked, (), self.votes.out_dim)
+        poses, sees = gathered.poses, _says(self.routing, "sees") or "votes"
+        plain = not (autocasting(poses.device.type) or poses.dtype in HALVES)
+        if watched or sees == "votes" or not plain or type(self)._vote is not RoutedLayer._vote:
+            return made._replace(weights=self.votes(None))
+        if _says(self.votes, "by_pair"):
+            matrices = self.votes.by_pair()
+            native = None if matrices is None else native_votes(poses, matrices, self.votes.bias is not None)
+            if native is not None and matrices is not None:
+                return Way(native, (matrices,), NATIVE_NUMBERS, LANES, 8)
         learning = torch.is_grad_enabled() and any(
             tensor.requires_grad for tensor in (poses, gathered.activations, *self.parameters())
         )
         # With a matrix for each pair, the gradients of all iterations cost less where votes are made.
-        return self.votes.linear() if last or not learning or self.votes.costs else None
+        if sees == "sums" and _says(self.votes, "linear") and (last or not learning or self.votes.costs):
+            linear = self.votes.linear()
+            if linear is not None:
+                numbers = self.votes.costs or self.votes.in_dim
+                return Way(lambda poses, _, *ready: self.votes.unmade(poses, *ready), linear, numbers)
+        return made._replace(weights=self.votes(None))
 
 
-def _says(part: nn.Module, word: str) -> bool:
-    """Does the very class of this part, not one that it is made from, say so?"""
-    return bool(vars(type(part)).get(word, False))
+def _says(part: nn.Module, word: str) -> Any:
+    """What a part says in the words of its very class, not of one that it is made from; None if nothing."""
+    return getattr(part, word) if word in vars(type(part)) else None
 
 
 def _with_parameters(module: Any, given: dict[str, Tensor], prefix: str = "") -> Any:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from torchcaps.errors import check_choice, check_count, check_positive, complaint
 from torchcaps.functional import safe_divide
-from torchcaps.layout import laid_out_product
+from torchcaps.layout import as_votes, child_first, laid_out_product
 from torchcaps.types import Votes
 from torchcaps.unmade import Unmade, UnmadeFull, UnmadeShared
 
@@ -102,6 +102,13 @@ class VoteTransform(nn.Module):
         """The votes of these poses, not made."""
         raise NotImplementedError
 
+    def by_pair(self) -> Tensor | None:
+        """The matrices [i j k c], bias and all, by which each row of k numbers of a pose becomes one of c of a vote.
+
+        None where there is none for each pair. Counts for its own class.
+        """
+        return None
+
     def weights_once(self) -> tuple[Tensor, ...]:
         """All that `vote` needs beside poses."""
         return self.ready() if self.bias is None else (*self.ready(), self.bias)
@@ -147,16 +154,6 @@ def _by_norm(weight: Tensor) -> Tensor:
     return safe_divide(weight, torch.linalg.matrix_norm(weight, keepdim=True))
 
 
-def _child_first(poses: Tensor) -> Tensor:
-    """Poses [*b i e] as one matrix for each child, [i n e]."""
-    return (poses.flatten(0, -3) if poses.ndim > 2 else poses.unsqueeze(0)).transpose(0, 1)
-
-
-def _as_votes(parent_first: Tensor, poses: Tensor, dim: int) -> Tensor:
-    """Votes that lie in memory as [n j i d] (d may be two axes), as [*b i j d] for these poses."""
-    return parent_first.view(*poses.shape[:-2], *parent_first.shape[1:3], dim).transpose(-3, -2)
-
-
 class FullVotes(VoteTransform):
     """u_j|i = W_ij u_i: a matrix for every pair."""
 
@@ -168,15 +165,18 @@ class FullVotes(VoteTransform):
 
     def transform(self, poses: Tensor, *ready: Tensor) -> Tensor:
         (weight,) = ready
-        children = _child_first(poses)
+        children = child_first(poses)
         shape = (*children.shape[:2], self.out_capsules, self.out_dim)  # [i n j d]
-        return _as_votes(laid_out_product(children, weight, shape, (1, 2, 0, 3)), poses, self.out_dim)
+        return as_votes(laid_out_product(children, weight, shape, (1, 2, 0, 3)), poses, self.out_dim)
 
     def linear(self) -> tuple[Tensor, ...]:
         return (self._with_bias(self.scaled(self.weight), self.bias).permute(1, 3, 2, 0).contiguous(),)  # [j d e i]
 
     def unmade(self, poses: Tensor, *linear: Tensor) -> Unmade:
         return UnmadeFull(poses, linear[0], self.bias is not None)
+
+    def by_pair(self) -> Tensor:
+        return self._with_bias(self.scaled(self.weight), self.bias)
 
 
 class SharedVotes(VoteTransform):
@@ -195,7 +195,7 @@ class SharedVotes(VoteTransform):
         (weight,) = ready
         children = poses.flatten(0, -2).unsqueeze(0)  # one matrix for all
         shape = (math.prod(poses.shape[:-2]), poses.shape[-2], self.out_capsules, self.out_dim)  # [n i j d]
-        return _as_votes(laid_out_product(children, weight.unsqueeze(0), shape, (0, 2, 1, 3)), poses, self.out_dim)
+        return as_votes(laid_out_product(children, weight.unsqueeze(0), shape, (0, 2, 1, 3)), poses, self.out_dim)
 
     def linear(self) -> tuple[Tensor, ...]:
         return (self._with_bias(self.scaled(self.weight), self.bias),)  # [j e d]
@@ -225,10 +225,10 @@ class FactorisedVotes(VoteTransform):
 
     def transform(self, poses: Tensor, *ready: Tensor) -> Tensor:
         child, parent, *norms = ready
-        inner = torch.bmm(_child_first(poses), child)  # [i n d]
+        inner = torch.bmm(child_first(poses), child)  # [i n d]
         shape = (*inner.shape[:2], self.out_capsules, self.out_dim)  # [i n j d]
         products = laid_out_product(inner.flatten(0, 1).unsqueeze(0), parent.unsqueeze(0), shape, (1, 2, 0, 3))
-        votes = _as_votes(products, poses, self.out_dim)
+        votes = as_votes(products, poses, self.out_dim)
         return safe_divide(votes, *norms) if norms else votes
 
     def linear(self) -> tuple[Tensor, ...] | None:
@@ -238,7 +238,7 @@ class FactorisedVotes(VoteTransform):
 
     def unmade(self, poses: Tensor, *linear: Tensor) -> Unmade:
         child, parent = linear
-        inner = torch.bmm(_child_first(poses), child).transpose(0, 1)  # [n i d]
+        inner = torch.bmm(child_first(poses), child).transpose(0, 1)  # [n i d]
         return UnmadeShared(inner.reshape(*poses.shape[:-1], -1), parent, self.bias is not None)
 
     @staticmethod
@@ -276,9 +276,12 @@ class MatrixVotes(VoteTransform):
 
     def transform(self, poses: Tensor, *ready: Tensor) -> Tensor:
         (weight,) = ready
-        rows = _child_first(poses).unflatten(-1, (self.side, self.side))  # [i n p q]
+        rows = child_first(poses).unflatten(-1, (self.side, self.side))  # [i n p q]
         shape = (*rows.shape[:3], self.out_capsules, self.side)  # [i n p j r]
-        return _as_votes(laid_out_product(rows.flatten(1, 2), weight, shape, (1, 3, 0, 2, 4)), poses, self.out_dim)
+        return as_votes(laid_out_product(rows.flatten(1, 2), weight, shape, (1, 3, 0, 2, 4)), poses, self.out_dim)
+
+    def by_pair(self) -> Tensor | None:
+        return self.scaled(self.weight) if self.bias is None else None
 
 
 VOTES: dict[str, type[VoteTransform]] = {

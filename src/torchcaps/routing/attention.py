@@ -24,7 +24,7 @@ class Attention(Routing):
     prior: add a learned number to every coupling, starting at zero; it needs in_capsules and out_capsules.
     """
 
-    sees_no_votes = True
+    sees = "sums"
 
     def __init__(
         self,

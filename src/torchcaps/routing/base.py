@@ -48,7 +48,7 @@ class Routing(nn.Module):
     sees_weights: bool = False  # does `update` ask for the children's own weights, beside what couplings leave of them?
     # These two each class says for itself, as a class made from it may differ:
     forgets: bool = False  # do updates ignore the iteration and the clusters before?
-    sees_no_votes: bool = False  # are `combine` and `agree` all that it does with votes? Then they need not be made
+    sees: str = "votes"  # all that it does with votes: "sums" (combine, agree), "squares" (spread, distances too)
     uses_activations: bool = False  # do the children's activations weigh their votes?
     in_capsules: int | None = None  # sizes that learned parameters fix; None where any size will do
     out_capsules: int | None = None
@@ -77,10 +77,12 @@ class Routing(nn.Module):
 
     def start(self, votes: Votes | Unmade, weights: Activations) -> Tensor:
         """The scores before the first update: all zero, every parent alike."""
+        if isinstance(votes, Unmade):
+            return votes.zeros()
         *leading, children, parents, _ = votes.shape
         return weights.new_zeros(*leading, parents, children).mT  # as it suits the products with votes
 
-    def update(self, votes: Votes, weights: Couplings, previous: Any, step: int) -> Any:
+    def update(self, votes: Votes | Unmade, weights: Couplings, previous: Any, step: int) -> Any:
         """M-step: the clusters that best explain the votes under these weights (couplings times child weights).
 
         Where `translates` is true, there is one more argument: `origin` [*b j d], the place of zero among the votes.
@@ -88,7 +90,7 @@ class Routing(nn.Module):
         """
         raise NotImplementedError
 
-    def assign(self, votes: Votes, clusters: Any, scores: Tensor, step: int) -> Tensor:
+    def assign(self, votes: Votes | Unmade, clusters: Any, scores: Tensor, step: int) -> Tensor:
         """E-step: how well each parent explains each child, as unnormalised log scores [*b i j]."""
         raise NotImplementedError
 
@@ -202,6 +204,7 @@ class Routing(nn.Module):
             weights = torch.ones(votes.shape[:-2], dtype=votes.dtype, device=votes.device)
         else:
             weights = activations.to(votes.dtype)
+            weights = votes.beside(weights) if isinstance(votes, Unmade) else weights
         if mask is not None:
             weights = weights.masked_fill(~mask, 0)
             if isinstance(votes, Tensor) and ledger_of(votes) is None:  # else the layer has done it
@@ -213,7 +216,7 @@ class Routing(nn.Module):
         place: dict[str, Tensor] = {}
         pivot: Tensor | None = None
         if self.translates:
-            votes, pivot = centred(votes, mask)
+            votes, pivot = votes.centred(mask) if isinstance(votes, Unmade) else centred(votes, mask)
             place["origin"] = -pivot
         if self.sees_weights:
             place["own"] = weights
@@ -226,12 +229,13 @@ class Routing(nn.Module):
             weighed = bounded(weighed) if self.translates else weighed  # only squares of distances make so much of it
             return bounded(self.update(votes, weighed, clusters, step, **place))
 
+        rivals = over_parents
         if couplings is None:
-            scores = self.start(votes, weights)
-            rivals = over_parents
             if last and steps is None and kept is None and rivals is over_own_parents and self._starts_even:
-                couplings = scores.new_full((), 1 / (scores.shape[-1] + self.leaky)).expand(scores.shape)
+                scores = weights.new_zeros(()).expand(votes.shape[:-1])
+                couplings = weights.new_full((), 1 / (votes.shape[-2] + self.leaky)).expand(scores.shape)
             else:
+                scores = self.start(votes, weights)
                 couplings = self.compete(scores, mask, kept, rivals)
         else:
             rivals = partial(over_parents)  # not the plain softmax: a child may be given to nobody at all
@@ -272,8 +276,7 @@ class Routing(nn.Module):
         over_parents: OverParents,
         pivot: Tensor | None,
     ) -> Step:
-        # The objectives are written for children whose parents are all here; a layer where they are not sees None.
-        whole = over_parents is over_own_parents
+        whole = over_parents is over_own_parents  # objectives are written for children whose parents are all here
         objective = self.objective(votes, couplings, weights, clusters, step) if whole else None
         return Step(_moved(self.read(clusters, couplings, weights), pivot), objective)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from torchcaps.functional import safe_divide, safe_log
+from torchcaps.functional import safe_log
+from torchcaps.layout import eager, laid_out_like, memory_order
 from torchcaps.types import Activations, Couplings, Mask
 
 Reduce = Callable[..., Tensor]
@@ -47,23 +49,52 @@ def compete(
     if kept is None and not hard and over_parents is over_own_parents:
         return silence(_softmax(scores, leaky), mask, None, 0)
     scores = silence(scores, mask, kept, -math.inf)
+    if not hard and eager():
+        couplings: Tensor = _Softmax.apply(scores, over_parents, leaky)
+        return couplings
+    return _shares(scores, over_parents, hard, leaky)
+
+
+def _shares(scores: Tensor, over_parents: OverParents, hard: bool, leaky: bool) -> Tensor:
     top = over_parents(scores, torch.amax).detach()
-    top = top.masked_fill(top == -math.inf, 0)  # a child that nobody may take
+    top = laid_out_like(top.masked_fill(top == -math.inf, 0), scores)  # a child that nobody may take
     if leaky:
         top = top.clamp(min=0)
     shares = (scores == top).to(scores.dtype) if hard else (scores - top).exp()
     total = over_parents(shares, torch.sum)
     if leaky:
         total = total + ((top == 0).to(top.dtype) if hard else (-top).exp())
-    return safe_divide(shares, total)
+    nobody = total == 0
+    return shares * laid_out_like(total.masked_fill(nobody, 1).reciprocal(), shares)
+
+
+class _Softmax(torch.autograd.Function):
+    """The same over whatever parents compete; its gradient c (g - Sum c g) needs nothing but the couplings."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, over_parents: OverParents, leaky: bool) -> Tensor:
+        couplings = _shares(scores, over_parents, False, leaky)
+        ctx.over_parents = over_parents
+        ctx.save_for_backward(couplings)
+        return couplings
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (couplings,) = ctx.saved_tensors
+        weighed = couplings * gradient
+        total = laid_out_like(ctx.over_parents(weighed, torch.sum), weighed)
+        return torch.addcmul(weighed, couplings, total, value=-1), None, None
 
 
 def _softmax(scores: Tensor, leaky: bool) -> Tensor:
     """A softmax over the last axis, with one more score of zero that is dropped again if it is leaky."""
-    if scores.stride(-1) > scores.stride(-2):  # parents lie outside of children in memory: full vector lanes
-        rows = pad(scores.mT, (0, 0, 0, 1)) if leaky else scores.mT
-        return rows.softmax(-2)[..., : scores.shape[-1], :].mT
-    return (pad(scores, (0, 1)) if leaky else scores).softmax(-1)[..., : scores.shape[-1]]
+    order, back = memory_order(scores)  # whatever lies inside of parents fills vector lanes
+    axis = order.index(scores.ndim - 1)
+    rows = scores.permute(order)
+    if not leaky:
+        return rows.softmax(axis).permute(back)
+    rows = pad(rows, (0, 0) * (scores.ndim - 1 - axis) + (0, 1))
+    return rows.softmax(axis).narrow(axis, 0, scores.shape[-1]).permute(back)
 
 
 def sample_parents(like: Activations, parents: int, share: float) -> Mask:

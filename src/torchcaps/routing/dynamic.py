@@ -26,7 +26,8 @@ class Dynamic(Routing):
     which x and -x look alike; it needs out_capsules and out_dim.
     """
 
-    forgets = sees_no_votes = True
+    forgets = True
+    sees = "sums"
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ from torch.nn.functional import logsigmoid
 from torchcaps.errors import check_choice, check_positive, check_range, complaint
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
 from torchcaps.types import Activations, Couplings, Votes
+from torchcaps.unmade import Unmade
 
 # The official code writes its activation logit with log variances, so twice our cost at half our temperature, and
 # stores beta_active / 2500; beta_use is its sigma bias times half of (1 + log 2 pi).
@@ -56,6 +57,7 @@ class EM(Gaussian):
     out_dim (the log-density per dimension) keeps them soft.
     """
 
+    sees = "squares"
     inverse_temperature: Tensor
 
     def __init__(
@@ -145,8 +147,8 @@ class EM(Gaussian):
         temperature = self.inverse_temperature * self.annealing(step)
         return logsigmoid(temperature * (self.beta_active_scale * self.beta_active - cost))
 
-    def assign(self, votes: Votes, clusters: Mixture, scores: Tensor, step: int) -> Tensor:
-        return self.sharpness * self.log_density(votes, clusters) + clusters.log_prior.unsqueeze(-2)
+    def assign(self, votes: Votes | Unmade, clusters: Mixture, scores: Tensor, step: int) -> Tensor:
+        return self.log_density(votes, clusters, sharpness=self.sharpness, offset=clusters.log_prior)
 
     def annealing(self, step: int) -> float:
         """The share of the inverse temperature that iteration `step` uses."""

@@ -26,7 +26,8 @@ class Entropy(Routing):
     entropy_decay: a number alone is multiplied by this after every E-step (geometric schedule).
     """
 
-    forgets = sees_no_votes = True
+    forgets = True
+    sees = "sums"
 
     def __init__(
         self,

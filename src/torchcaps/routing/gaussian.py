@@ -16,6 +16,7 @@ from torchcaps.errors import check_choice, check_positive, check_range
 from torchcaps.functional import combine, distances, spread
 from torchcaps.routing.base import Routing
 from torchcaps.types import Activations, Couplings, Routed, Votes
+from torchcaps.unmade import Unmade
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -40,6 +41,7 @@ class Gaussian(Routing):
     averages = True
     translates = True
     uses_activations = True
+    sees = "squares"
 
     def __init__(
         self,
@@ -57,12 +59,18 @@ class Gaussian(Routing):
         check_range(self.name, "variance_floor", variance_floor, 0)
         check_range(self.name, "mass_floor", mass_floor, 0)
         self.covariance = covariance
+        self.sees = "votes" if covariance == "full" else "squares"
         self.variance = variance
         self.variance_floor = variance_floor
         self.mass_floor = mass_floor
 
     def update(
-        self, votes: Votes, weights: Couplings, previous: Mixture | None, step: int, origin: Tensor | None = None
+        self,
+        votes: Votes | Unmade,
+        weights: Couplings,
+        previous: Mixture | None,
+        step: int,
+        origin: Tensor | None = None,
     ) -> Mixture:
         masses = weights.sum(-2) + self.mass_floor
         sums = combine(weights, votes)
@@ -70,6 +78,7 @@ class Gaussian(Routing):
             sums = sums + self.mass_floor * origin
         means = self._damp(sums / masses.unsqueeze(-1), origin if previous is None else previous.means)  # eq. 6
         if self.covariance == "full":
+            assert isinstance(votes, Tensor)
             covariances = self._full_covariances(votes - means.unsqueeze(-3), weights, masses)
         elif self.covariance == "fixed":
             covariances = torch.full_like(means, self.variance)  # eq. 11
@@ -93,21 +102,25 @@ class Gaussian(Routing):
         """log pi_j, the cluster's share of the mass (eq. 9)."""
         return (masses / masses.sum(-1, keepdim=True)).clamp(min=torch.finfo(masses.dtype).tiny).log()
 
-    def log_density(self, votes: Votes, clusters: Mixture) -> Tensor:
-        """log N(vote; mean, covariance) for every child and parent, [*b i j] (eqs. 2, 10)."""
+    def log_density(
+        self, votes: Votes | Unmade, clusters: Mixture, *, sharpness: float = 1.0, offset: Tensor | float = 0.0
+    ) -> Tensor:
+        """sharpness log N(vote; mean, covariance) + offset [*b j], for every pair, [*b i j] (eqs. 2, 10)."""
         if self.covariance == "full":
+            assert isinstance(votes, Tensor)
             centred = votes - clusters.means.unsqueeze(-3)
             root = torch.linalg.cholesky_ex(clusters.covariances).L
             white = torch.linalg.solve_triangular(root, centred.movedim(-3, -1), upper=False)  # [*b j d i]
-            squared = white.square().sum(-2).mT
-            log_scale = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+            exponents = -sharpness / 2 * white.square().sum(-2).mT
+            logarithm = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         else:
-            squared = distances(votes, clusters.means, 1 / clusters.covariances)
-            log_scale = clusters.covariances.log().sum(-1) / 2
-        return -(squared + votes.shape[-1] * LOG_2PI) / 2 - log_scale.unsqueeze(-2)
+            exponents = distances(votes, clusters.means, -sharpness / 2 / clusters.covariances)
+            logarithm = clusters.covariances.log().sum(-1) / 2
+        constant = offset - sharpness * (logarithm + votes.shape[-1] * LOG_2PI / 2)
+        return exponents + constant.unsqueeze(-2)  # all else is for each parent, not for each pair
 
-    def assign(self, votes: Votes, clusters: Mixture, scores: Tensor, step: int) -> Tensor:
-        return self.log_density(votes, clusters) + clusters.log_prior.unsqueeze(-2)  # eq. 4
+    def assign(self, votes: Votes | Unmade, clusters: Mixture, scores: Tensor, step: int) -> Tensor:
+        return self.log_density(votes, clusters, offset=clusters.log_prior)  # eq. 4
 
     def read(self, clusters: Mixture, couplings: Couplings, weights: Activations) -> Routed:
         return Routed(clusters.means, clusters.log_prior.exp(), couplings)

@@ -20,6 +20,7 @@ from torch.nn.functional import logsigmoid
 from torchcaps.errors import complaint
 from torchcaps.routing.gaussian import Gaussian, Mixture
 from torchcaps.types import Activations, Couplings, Votes
+from torchcaps.unmade import Unmade
 
 
 class Heinsen(Gaussian):
@@ -32,6 +33,7 @@ class Heinsen(Gaussian):
     """
 
     loss = "spread"
+    sees = "squares"
     sees_weights = True
 
     def __init__(
@@ -59,7 +61,7 @@ class Heinsen(Gaussian):
 
     def update(
         self,
-        votes: Votes,
+        votes: Votes | Unmade,
         weights: Couplings,
         previous: Mixture | None,
         step: int,

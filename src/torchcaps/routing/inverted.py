@@ -34,7 +34,8 @@ class Inverted(Routing):
     """
 
     loss = "spread"
-    forgets = sees_no_votes = True
+    forgets = True
+    sees = "sums"
 
     def __init__(self, iterations: int = 3, *, out_dim: int | None = None, **competition: Any) -> None:
         super().__init__(iterations, **competition)

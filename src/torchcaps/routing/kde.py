@@ -24,6 +24,7 @@ from torchcaps.functional import distances, safe_divide
 from torchcaps.routing.base import Routing
 from torchcaps.routing.kmeans import weighted_means
 from torchcaps.types import Activations, Couplings, Routed, Votes
+from torchcaps.unmade import Unmade
 
 
 class Modes(NamedTuple):
@@ -48,6 +49,7 @@ class KDE(Routing):
     averages = True
     translates = True
     uses_activations = True
+    sees = "squares"
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class KDE(Routing):
         self.mass_floor = mass_floor
 
     def update(
-        self, votes: Votes, weights: Couplings, previous: Modes | None, step: int, origin: Tensor | None = None
+        self, votes: Votes | Unmade, weights: Couplings, previous: Modes | None, step: int, origin: Tensor | None = None
     ) -> Modes:
         if previous is None:
             pulls, before = None, None
@@ -99,7 +101,7 @@ class KDE(Routing):
         pulls = modes.kernels if self.kernel == "gaussian" else (modes.kernels > 0).to(modes.kernels.dtype)
         return pulls if modes.pulls is None else torch.where(modes.settled[..., None, None], modes.pulls, pulls)
 
-    def assign(self, votes: Votes, clusters: Modes, scores: Tensor, step: int) -> Tensor:
+    def assign(self, votes: Votes | Unmade, clusters: Modes, scores: Tensor, step: int) -> Tensor:
         return torch.where(clusters.settled[..., None, None], scores, scores + self.sharpness * clusters.kernels)
 
     def settled(self, clusters: Modes) -> bool:

@@ -8,7 +8,8 @@ from torchcaps.routing.dynamic import Dynamic
 class Uniform(Dynamic):
     """Dynamic routing with one iteration: the squashed sum of the votes over the number of parents."""
 
-    forgets = sees_no_votes = True
+    forgets = True
+    sees = "sums"
 
     def __init__(
         self,

@@ -21,6 +21,7 @@ from torchcaps.errors import check_positive, complaint
 from torchcaps.functional import combine, spread
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
 from torchcaps.types import Activations, Couplings, Routed, Votes
+from torchcaps.unmade import Unmade
 
 
 class Variational(Gaussian):
@@ -33,6 +34,7 @@ class Variational(Gaussian):
     """
 
     loss = "spread"
+    sees = "squares"
 
     def __init__(
         self,
@@ -80,7 +82,12 @@ class Variational(Gaussian):
         self.beta_active = nn.Parameter(torch.full((out_capsules,), float(beta_active)))
 
     def update(
-        self, votes: Votes, weights: Couplings, previous: Mixture | None, step: int, origin: Tensor | None = None
+        self,
+        votes: Votes | Unmade,
+        weights: Couplings,
+        previous: Mixture | None,
+        step: int,
+        origin: Tensor | None = None,
     ) -> Mixture:
         """The posterior: `covariances` are inverses of expected precisions, `log_prior` what they leave of a score."""
         masses = weights.sum(-2)
