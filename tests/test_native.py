@@ -11,7 +11,7 @@ import torchcaps as tc
 from tests.tiles import capsules
 from torchcaps.functional import agree, combine, distances, spread
 from torchcaps.layers.votes import make_votes
-from torchcaps.native import NativeVotes, build, describe, native_votes
+from torchcaps.native import NativeVotes, build, describe, fill_lanes, native_votes
 from torchcaps.native.build import Geometry, library
 
 SIZES = {  # votes, in_dim, out_dim
@@ -342,3 +342,12 @@ def test_processes_that_build_at_the_same_time_do_not_disturb_each_other(tmp_pat
     assert all(process.returncode == 0 for process in running)
     assert len(set(answers)) == 1
     assert len(list((tmp_path / "torchcaps" / "native").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "windows", "expected"),
+    [(1, 1, 1), (15, 1, 16), (91, 1, 64), (200, 1, 192), (3, 36, 4), (2, 36, 2), (7, 16, 4), (100, 49, 64)],
+)
+def test_tiles_fill_vectors(size, windows, expected):
+    assert fill_lanes(size, windows) == expected
+    assert expected <= 1.5 * size

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from torchcaps.errors import check_choice, check_range
+from torchcaps.layout import over_axis
 from torchcaps.ledger import Agree, Combine, Distances, Spread, inner, ledger_of, sums
 from torchcaps.precision import HALVES
 from torchcaps.types import Couplings, Votes
@@ -96,6 +97,11 @@ def squash_potential(lengths: Float[Tensor, "*b"], kind: str = "quadratic") -> F
 def _beside(votes: Tensor | Unmade, centres: Tensor) -> Tensor:
     """One vector for each parent of these votes, also where it is the same for all examples."""
     return centres.expand(*votes.shape[:-3], *votes.shape[-2:])
+
+
+def mass(weights: Couplings) -> Float[Tensor, "*b j"]:
+    """What each parent gets of its children: Sum_i w_ij."""
+    return over_axis(torch.sum, weights, -2).squeeze(-2)
 
 
 def combine(weights: Couplings, votes: Votes | Unmade) -> Float[Tensor, "*b j d"]:

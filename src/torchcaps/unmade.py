@@ -42,10 +42,6 @@ class Unmade:
         *leading, children, parents, _ = self.shape
         return self.poses.new_zeros(*leading, parents, children).mT
 
-    def beside(self, weights: Tensor) -> Tensor:
-        """Weights of children [*b i], as it suits what lies beside such zeros."""
-        return weights
-
     def combine(self, weights: Tensor) -> Tensor:
         """Sum_i x_ij u_j|i, [*b j d], for weights x [*b i j]."""
         raise NotImplementedError

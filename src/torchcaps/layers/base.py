@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchcaps.errors import check_choice, check_count, complaint
 from torchcaps.layers.votes import VoteTransform, make_votes
 from torchcaps.ledger import with_ledger
-from torchcaps.native import LANES, NATIVE_NUMBERS, native_votes
+from torchcaps.native import KEPT_NUMBERS, TILE_NUMBERS, fill_lanes, native_votes
 from torchcaps.precision import HALVES, autocasting
 from torchcaps.routing import ROUTINGS, Routing, make_routing, routing_options
 from torchcaps.routing.competition import OverParents, over_own_parents
@@ -39,8 +39,7 @@ class Way(NamedTuple):
     votes: Callable[..., Tensor | Unmade]  # from poses, mask and these weights
     weights: tuple[Tensor, ...]
     numbers: int  # what a pair of child and parent takes of a tile's bytes
-    together: int = 1  # examples that are worked on at once
-    kept: int | None = None  # numbers that autograd would keep of a pair; None: too many
+    native: bool = False
 
 
 class RoutedLayer(nn.Module):
@@ -184,11 +183,13 @@ class RoutedLayer(nn.Module):
             return tuple(routing(votes, activations, **beside)[: 3 if last else count])
 
         row = activations[0].numel() * self.votes.out_capsules * way.numbers * poses.element_size()
+        windows = math.prod(activations.shape[1:-1])  # of an example
         if over_parents is over_own_parents:
-            row //= math.prod(leading[1:])
+            row, windows = row // windows, 1
         size = max(1, budget // row)
-        size = size - size % way.together or size
-        keep = way.kept is not None and math.prod(leading) * row * way.kept <= KEPT_BYTES * way.numbers
+        size = fill_lanes(size, windows) if way.native else size
+        stored = math.prod(leading) * row // way.numbers * KEPT_NUMBERS * self.routing.iterations
+        keep = way.native and stored <= KEPT_BYTES
         results = tiled(work, batch, [*weights, *learned.values()], size, watched, last, keep)
         return tuple(result.unflatten(0, leading) for result in results[:count])
 
@@ -212,7 +213,7 @@ class RoutedLayer(nn.Module):
             matrices = self.votes.by_pair()
             native = None if matrices is None else native_votes(poses, matrices, self.votes.bias is not None)
             if native is not None and matrices is not None:
-                return Way(native, (matrices,), NATIVE_NUMBERS, LANES, 8)
+                return Way(native, (matrices,), TILE_NUMBERS, native=True)
         learning = torch.is_grad_enabled() and any(
             tensor.requires_grad for tensor in (poses, gathered.activations, *self.parameters())
         )

@@ -16,6 +16,7 @@ from torch.nn.functional import pad
 from torchcaps.errors import check_choice, check_count, complaint
 from torchcaps.layers.base import Gathered, RoutedLayer
 from torchcaps.layers.votes import VoteTransform
+from torchcaps.layout import over_axis
 from torchcaps.routing import Routing
 from torchcaps.routing.competition import Reduce, over_own_parents
 from torchcaps.types import Capsules, Routed, check_capsules
@@ -62,7 +63,7 @@ class Windows:
         The result [b h' w' (k k i) 1] is laid out by windows again. `reduce` must be associative: amax or sum.
         """
         axes = len(self.grid)
-        seen = reduce(values, -1).unflatten(-1, (*self.kernel, -1))  # [b h' w' k k i]
+        seen = over_axis(reduce, values, -1).squeeze(-1).unflatten(-1, (*self.kernel, -1))  # [b h' w' k k i]
         fill = -math.inf if reduce is torch.amax else 0.0
         for axis in range(axes):
             index, valid = self._views(axis, values.device)  # [y n]

@@ -22,9 +22,19 @@ from torchcaps.native.products import Products
 from torchcaps.precision import without_autocast
 from torchcaps.unmade import Unmade
 
-LANES = 64
-NATIVE_NUMBERS = 3  # about as many are kept for each pair of child and parent
 FEWEST = 8  # examples: with fewer, most of each vector would be padding
+# Numbers for each pair of child and parent:
+TILE_NUMBERS = 3  # those of a tile that should be in the cache together
+KEPT_NUMBERS = 3  # those that autograd keeps of an iteration, about
+
+
+def fill_lanes(size: int, windows: int) -> int:
+    """About so many examples, of so many windows each, that their windows fill vectors, and lie well in memory."""
+    for lanes in (64, 32, 16):
+        step = lanes // math.gcd(lanes, windows)
+        if step <= 1.5 * size:
+            return max(step, size - size % step)
+    return size
 
 
 def native_votes(poses: Tensor, weight: Tensor, bias: bool) -> Callable[..., NativeVotes] | None:
@@ -53,9 +63,6 @@ class NativeVotes(Unmade):
     def zeros(self) -> Tensor:
         products = self.products
         return products.outside(self.poses.new_zeros(products.children, products.parents, products.width))
-
-    def beside(self, weights: Tensor) -> Tensor:
-        return weights.flatten(0, -2).T.contiguous().T.view(weights.shape) if weights.ndim > 1 else weights
 
     def centred(self, mask: Tensor | None) -> tuple[Unmade, Tensor]:
         # The counterpart of `ledger.centred`.

@@ -15,6 +15,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from torchcaps.errors import check_choice, check_count, check_range
+from torchcaps.layout import in_memory_order
 from torchcaps.ledger import centred, ledger_of
 from torchcaps.precision import HALVES, autocasting, no_autocast
 from torchcaps.routing.bounds import bounded
@@ -204,7 +205,6 @@ class Routing(nn.Module):
             weights = torch.ones(votes.shape[:-2], dtype=votes.dtype, device=votes.device)
         else:
             weights = activations.to(votes.dtype)
-            weights = votes.beside(weights) if isinstance(votes, Unmade) else weights
         if mask is not None:
             weights = weights.masked_fill(~mask, 0)
             if isinstance(votes, Tensor) and ledger_of(votes) is None:  # else the layer has done it
@@ -225,7 +225,7 @@ class Routing(nn.Module):
             weighed = couplings
             if activations is not None or mask is not None:
                 once = couplings[..., :1] if couplings.stride(-1) == 0 else couplings  # the same for all parents
-                weighed = (once * weights.unsqueeze(-1)).expand(couplings.shape)
+                weighed = in_memory_order(torch.mul, once, weights.unsqueeze(-1)).expand(couplings.shape)
             weighed = bounded(weighed) if self.translates else weighed  # only squares of distances make so much of it
             return bounded(self.update(votes, weighed, clusters, step, **place))
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from torchcaps.functional import safe_log
-from torchcaps.layout import eager, laid_out_like, memory_order
+from torchcaps.layout import eager, in_memory_order, memory_order, over_axis
 from torchcaps.types import Activations, Couplings, Mask
 
 Reduce = Callable[..., Tensor]
@@ -20,7 +20,7 @@ OverParents = Callable[[Tensor, Reduce], Tensor]
 
 def over_own_parents(values: Tensor, reduce: Reduce) -> Tensor:
     """Reduce [*b i j] over the parents that compete for a child: here simply the axis j. Gives [*b i 1]."""
-    return reduce(values, -1, keepdim=True)
+    return over_axis(reduce, values, -1)
 
 
 def silence(values: Tensor, mask: Tensor | None, kept: Tensor | None, fill: float) -> Tensor:
@@ -57,15 +57,15 @@ def compete(
 
 def _shares(scores: Tensor, over_parents: OverParents, hard: bool, leaky: bool) -> Tensor:
     top = over_parents(scores, torch.amax).detach()
-    top = laid_out_like(top.masked_fill(top == -math.inf, 0), scores)  # a child that nobody may take
+    top = top.masked_fill(top == -math.inf, 0)  # a child that nobody may take
     if leaky:
         top = top.clamp(min=0)
-    shares = (scores == top).to(scores.dtype) if hard else (scores - top).exp()
+    shares = in_memory_order(torch.eq if hard else torch.sub, scores, top)
+    shares = shares.to(scores.dtype) if hard else shares.exp()
     total = over_parents(shares, torch.sum)
     if leaky:
         total = total + ((top == 0).to(top.dtype) if hard else (-top).exp())
-    nobody = total == 0
-    return shares * laid_out_like(total.masked_fill(nobody, 1).reciprocal(), shares)
+    return in_memory_order(torch.mul, shares, total.masked_fill(total == 0, 1).reciprocal())
 
 
 class _Softmax(torch.autograd.Function):
@@ -82,8 +82,8 @@ class _Softmax(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (couplings,) = ctx.saved_tensors
         weighed = couplings * gradient
-        total = laid_out_like(ctx.over_parents(weighed, torch.sum), weighed)
-        return torch.addcmul(weighed, couplings, total, value=-1), None, None
+        total = in_memory_order(torch.mul, couplings, ctx.over_parents(weighed, torch.sum))
+        return weighed - total, None, None
 
 
 def _softmax(scores: Tensor, leaky: bool) -> Tensor:

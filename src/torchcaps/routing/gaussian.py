@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from torchcaps.errors import check_choice, check_positive, check_range
-from torchcaps.functional import combine, distances, spread
+from torchcaps.functional import combine, distances, mass, spread
+from torchcaps.layout import in_memory_order
 from torchcaps.routing.base import Routing
 from torchcaps.types import Activations, Couplings, Routed, Votes
 from torchcaps.unmade import Unmade
@@ -72,7 +73,7 @@ class Gaussian(Routing):
         step: int,
         origin: Tensor | None = None,
     ) -> Mixture:
-        masses = weights.sum(-2) + self.mass_floor
+        masses = mass(weights) + self.mass_floor
         sums = combine(weights, votes)
         if origin is not None:  # the floor is a mass there
             sums = sums + self.mass_floor * origin
@@ -117,7 +118,7 @@ class Gaussian(Routing):
             exponents = distances(votes, clusters.means, -sharpness / 2 / clusters.covariances)
             logarithm = clusters.covariances.log().sum(-1) / 2
         constant = offset - sharpness * (logarithm + votes.shape[-1] * LOG_2PI / 2)
-        return exponents + constant.unsqueeze(-2)  # all else is for each parent, not for each pair
+        return in_memory_order(torch.add, exponents, constant.unsqueeze(-2))  # all else is not for each pair
 
     def assign(self, votes: Votes | Unmade, clusters: Mixture, scores: Tensor, step: int) -> Tensor:
         return self.log_density(votes, clusters, offset=clusters.log_prior)  # eq. 4

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.errors import check_choice, check_positive
-from torchcaps.functional import agree, combine, distances, length, safe_divide, squash, unit
+from torchcaps.functional import agree, combine, distances, length, mass, safe_divide, squash, unit
 from torchcaps.routing.base import Routing
 from torchcaps.types import Activations, Couplings, Routed, Votes
 from torchcaps.unmade import Unmade
@@ -27,7 +27,7 @@ def weighted_means(
     votes: Votes | Unmade, weights: Couplings, previous: Tensor | None, origin: Tensor | None, mass_floor: float
 ) -> Centres:
     """The means of the votes under these weights; one with less mass than the floor stays where it was."""
-    sums, masses = combine(weights, votes), weights.sum(-2)
+    sums, masses = combine(weights, votes), mass(weights)
     floored = masses.clamp(min=mass_floor).unsqueeze(-1)
     means = sums / floored
     if origin is not None:  # what mass is missing counts as mass there
@@ -75,7 +75,7 @@ class KMeans(Routing):
         origin: Tensor | None = None,
     ) -> Centres:
         if self.distance == "inner":
-            return Centres(combine(weights, votes), weights.sum(-2))
+            return Centres(combine(weights, votes), mass(weights))
         return weighted_means(votes, weights, None if previous is None else previous.means, origin, self.mass_floor)
 
     def _distances(self, votes: Votes | Unmade, clusters: Centres) -> Tensor:

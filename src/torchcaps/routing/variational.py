@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.errors import check_positive, complaint
-from torchcaps.functional import combine, spread
+from torchcaps.functional import combine, mass, spread
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
 from torchcaps.types import Activations, Couplings, Routed, Votes
 from torchcaps.unmade import Unmade
@@ -90,7 +90,7 @@ class Variational(Gaussian):
         origin: Tensor | None = None,
     ) -> Mixture:
         """The posterior: `covariances` are inverses of expected precisions, `log_prior` what they leave of a score."""
-        masses = weights.sum(-2)
+        masses = mass(weights)
         sums = combine(weights, votes)
         zero = torch.zeros_like(sums) if origin is None else origin
         means = (sums + self.mean_strength * zero) / (self.mean_strength + masses).unsqueeze(-1)  # 10.60, 10.61
