@@ -272,6 +272,21 @@ def _forgotten():
 
 
 @pytest.mark.usefixtures("_forgotten", "native")
+@pytest.mark.parametrize("examples", [5, 40, 131])
+@pytest.mark.parametrize("sizes", ["capsnet", "odd", "matrix", "odd matrix"])
+@pytest.mark.parametrize("width", [16, 64])
+def test_vectors_of_other_processors_give_the_same(monkeypatch, width, sizes, examples):
+    """Those of processors with narrower and wider ones; the compiler makes do with what this one has."""
+    flags = build.FLAGS.get(torch.backends.cpu.get_cpu_capability(), ())
+    capability = torch.backends.cpu.get_cpu_capability()
+    monkeypatch.setitem(build.FLAGS, capability, (*flags, f"-DBYTES={width}", "-Wno-psabi"))
+    build._built.cache_clear()
+    made, native, leaves = both(*SIZES[sizes], (examples,))
+    assert native.products.library.lanes() == 2 * width // 8
+    assert_alike(made, native, leaves, beside(made))
+
+
+@pytest.mark.usefixtures("_forgotten", "native")
 def test_functions_are_built_once_and_kept(monkeypatch, tmp_path):
     fresh(monkeypatch, tmp_path)
     assert library(Geometry(1, 2, 3), torch.float32) is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import re
 from typing import TypeVar
 
 Config = TypeVar("Config")
@@ -21,7 +22,7 @@ def parse(kind: type[Config], words: list[str], command: str, examples: str, def
         with contextlib.redirect_stderr(said):
             parsed: Config = tyro.cli(  # type: ignore[assignment]  # a default of None means that there is none
                 kind,
-                args=words,
+                args=_said_plainly(words),
                 prog=f"torchcaps {command}",
                 description=description,
                 default=default,
@@ -30,9 +31,32 @@ def parse(kind: type[Config], words: list[str], command: str, examples: str, def
     except SystemExit as stop:
         if not stop.code:  # help was shown
             raise
-        reason = _unframed(said.getvalue())
+        reason = _in_our_words(_unframed(said.getvalue()))
         raise InputError(f"torchcaps {command}: {reason}. Try torchcaps {command} --help.") from None
     return parsed
+
+
+def _said_plainly(words: list[str]) -> list[str]:
+    """true and false for True and False, where they stand behind an option."""
+    return [
+        word.capitalize() if word in ("true", "false") and before.startswith("--") else word
+        for before, word in zip(["", *words], words, strict=False)
+    ]
+
+
+# What tyro says of a value that is none of its kind, and what we say.
+NOT_A_NUMBER = (
+    (r"Error parsing (\S+): no type matching \{None\}\|INT could be instantiated from \['(.*)'\]", "a whole number"),
+    (r"Error parsing (\S+): invalid literal for int\(\) with base 10: '(.*)'", "a whole number"),
+    (r"Error parsing (\S+): no type matching \{None\}\|FLOAT could be instantiated from \['(.*)'\]", "a number"),
+    (r"Error parsing (\S+): could not convert string to float: '(.*)'", "a number"),
+)
+
+
+def _in_our_words(reason: str) -> str:
+    for pattern, expected in NOT_A_NUMBER:
+        reason = re.sub(pattern, rf"\1: expected {expected}, got '\2'", reason)
+    return reason
 
 
 def _unframed(text: str) -> str:
