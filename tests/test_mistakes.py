@@ -4,6 +4,8 @@ import gzip
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -248,3 +250,17 @@ def test_unknown_names_and_misfits(capsys, tmp_path, monkeypatch, words, expecte
     monkeypatch.chdir(tmp_path)
     assert expected in sentence(capsys, *words)
     assert not list(tmp_path.iterdir())  # no half-made run
+
+
+def test_terminals_without_frames_get_the_same_sentence():
+    told = [
+        subprocess.run(
+            [sys.executable, "-m", "torchcaps", "train", "--epoch", "3"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONIOENCODING": encoding},
+        ).stderr
+        for encoding in ("utf-8", "ascii")
+    ]
+    assert told[0] == told[1]
+    assert told[0].startswith("torchcaps train: Unrecognized options: --epoch")

@@ -61,8 +61,10 @@ def _in_our_words(reason: str) -> str:
 
 def _unframed(text: str) -> str:
     """What tyro says in a frame of many lines, as one line, without its title and details."""
-    lines = (line.strip("│╰╯─ ") for line in text.splitlines() if not line.startswith("╭"))
-    words = " ".join(line for line in lines if line and "--help" not in line)
+    lines = [line.strip("│╰╯─ ") for line in text.splitlines() if not line.startswith("╭")]
+    if len(lines) > 1 and set(lines[1]) == {"-"}:  # where the terminal knows no frames, a title with a line below
+        lines = lines[2:]
+    words = " ".join(line for line in lines if line.strip("-") and "--help" not in line)
     for end in (". Got errors", "Argument helptext", "For full helptext"):
         words = words.partition(end)[0]
     return words.rstrip(" .")
