@@ -257,6 +257,13 @@ def test_one_example_is_computed_by_torch():
     assert native_votes(poses, torch.randn(7, 4, 5, 6), False) is None
 
 
+BUILD = """
+import torch
+from torchcaps.native.build import Geometry, library
+print(library(Geometry(1, 2, 2), torch.float32).lanes())
+"""
+
+
 def fresh(monkeypatch, tmp_path, **variables):
     """A machine that has built nothing yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -325,15 +332,25 @@ def test_a_folder_that_cannot_be_written_is_done_without(monkeypatch, tmp_path):
     assert library(Geometry(1, 3, 2), torch.float64) is not None
 
 
-@pytest.mark.usefixtures("_forgotten", "native")
+@pytest.mark.usefixtures("native")
 def test_a_broken_file_among_those_kept_is_built_anew(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", BUILD], check=True, timeout=120)
+        (kept,) = (tmp_path / "torchcaps" / "native").iterdir()
+        assert kept.stat().st_size > 10_000
+        kept.write_text("half of a file")
+
+
+@pytest.mark.usefixtures("_forgotten", "native")
+def test_somebody_without_a_home_is_served(monkeypatch, tmp_path):
+    def nowhere():
+        raise RuntimeError("Could not determine home directory.")
+
     fresh(monkeypatch, tmp_path)
-    assert library(Geometry(1, 3, 3), torch.float64) is not None
-    (kept,) = (tmp_path / "torchcaps" / "native").iterdir()
-    kept.unlink()
-    kept.write_text("half of a file")
-    build._built.cache_clear()
-    assert library(Geometry(1, 3, 3), torch.float64) is not None
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr("pathlib.Path.home", nowhere)
+    assert library(Geometry(1, 3, 4), torch.float64) is not None
 
 
 def test_the_variable_takes_0_and_1(monkeypatch):
@@ -348,11 +365,7 @@ def test_the_variable_takes_0_and_1(monkeypatch):
 @pytest.mark.usefixtures("native")
 def test_processes_that_build_at_the_same_time_do_not_disturb_each_other(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    code = (
-        "import torch; from torchcaps.native.build import Geometry, library;"
-        "print(library(Geometry(1, 2, 2), torch.float32).lanes())"
-    )
-    running = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    running = [subprocess.Popen([sys.executable, "-c", BUILD], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     answers = [process.communicate(timeout=120)[0].strip() for process in running]
     assert all(process.returncode == 0 for process in running)
     assert len(set(answers)) == 1

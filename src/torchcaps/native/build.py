@@ -6,6 +6,7 @@ TORCHCAPS_NATIVE=0 does without, TORCHCAPS_NATIVE=1 insists on it and says why i
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -90,7 +91,7 @@ def _built(geometry: Geometry, dtype: torch.dtype) -> ctypes.CDLL | str:
     name = f"votes-{hashlib.sha256(text + shlex.join(command).encode()).hexdigest()[:20]}.so"
     try:
         return _load(command, _folder() / name)
-    except OSError:  # a folder that cannot be written, or a file of another machine
+    except (OSError, RuntimeError):  # no home, or a folder that cannot be written
         with tempfile.TemporaryDirectory() as folder:  # a loaded library needs its file no more
             try:
                 return _load(command, Path(folder) / name)
@@ -105,14 +106,15 @@ def _folder() -> Path:
 
 
 def _load(command: list[str], path: Path) -> ctypes.CDLL:
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # whoever builds the same renames the same
-            made = Path(folder) / path.name
-            subprocess.run(
-                [*command, str(SOURCE), "-o", str(made)], check=True, capture_output=True, text=True, timeout=120
-            )
-            made.replace(path)
+    with contextlib.suppress(OSError):  # not there yet, or half of a file
+        return ctypes.CDLL(str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # whoever builds the same renames the same
+        made = Path(folder) / path.name
+        subprocess.run(
+            [*command, str(SOURCE), "-o", str(made)], check=True, capture_output=True, text=True, timeout=120
+        )
+        made.replace(path)
     return ctypes.CDLL(str(path))
 
 
