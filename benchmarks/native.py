@@ -31,7 +31,7 @@ def time_functions(
 ) -> None:
     poses = torch.randn(examples, children, rows * inner)
     weight = torch.randn(children, parents, inner, columns)
-    make = native_votes(poses, weight, False)
+    make = native_votes(poses, weight, False, len(poses))
     if make is None:
         raise SystemExit("There are no native functions here: see TORCHCAPS_NATIVE=1 torchcaps bench dense.")
     products = make(poses, None, weight).products

@@ -1,18 +1,23 @@
 """Native functions give the same numbers as plain loops and as torch, for any size, layout and number of threads."""
 
 import itertools
+import math
+import os
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 import torchcaps as tc
-from tests.tiles import capsules
+from tests.tiles import Sizes, capsules
 from torchcaps.functional import agree, combine, distances, spread
 from torchcaps.layers.votes import make_votes
 from torchcaps.native import NativeVotes, build, describe, fill_lanes, native_votes
 from torchcaps.native.build import Geometry, library
+from torchcaps.routing.kmeans import KMeans
 
 SIZES = {  # votes, in_dim, out_dim
     "capsnet": ("full", 8, 16),
@@ -35,7 +40,7 @@ def both(votes, in_dim, out_dim, leading, *, bias=False, dtype=torch.float64, ch
         torch.nn.init.normal_(parameter)
     poses = torch.randn(*leading, children, in_dim, dtype=dtype, requires_grad=True)
     matrices = transform.by_pair()
-    make = native_votes(poses, matrices, bias)
+    make = native_votes(poses, matrices, bias, math.prod(leading))
     assert make is not None
     return transform(poses), make(poses, None, matrices), [poses, *transform.parameters()]
 
@@ -82,7 +87,7 @@ def test_sums_and_distances_are_those_of_plain_loops(native):
     torch.manual_seed(2)
     weight = torch.randn(3, 2, 2, 2, dtype=torch.float64)  # [i j k c]
     poses = torch.randn(4, 3, 4, dtype=torch.float64)  # two rows of two
-    votes = native_votes(poses, weight, False)(poses, None, weight)
+    votes = native_votes(poses, weight, False, len(poses))(poses, None, weight)
     pairs, means = torch.rand(4, 3, 2, dtype=torch.float64), torch.randn(4, 2, 4, dtype=torch.float64)
     sums, inner = torch.zeros(4, 2, 4, dtype=torch.float64), torch.zeros(4, 3, 2, dtype=torch.float64)
     squares, apart = torch.zeros_like(sums), torch.zeros_like(inner)
@@ -119,7 +124,9 @@ def test_float32_is_as_exact_as_torch(sizes):
     def products(dtype, native):
         leaves = [tensor.to(dtype).requires_grad_() for tensor in (poses, transform.weight.detach(), *given)]
         made = torch.func.functional_call(transform, {"weight": leaves[1]}, (leaves[0],))
-        votes = native_votes(leaves[0], leaves[1], False)(leaves[0], None, leaves[1]) if native else made
+        votes = (
+            native_votes(leaves[0], leaves[1], False, len(leaves[0]))(leaves[0], None, leaves[1]) if native else made
+        )
         results = readings(votes, *leaves[2:])[:-1]
         gradients = torch.autograd.grad(sum(part.square().sum() for part in results), leaves)
         return [part.detach() for part in (*results, *gradients)]
@@ -164,7 +171,7 @@ def test_weights_that_are_the_same_for_some(shape):
 def test_gradients_are_those_of_finite_differences():
     weight = torch.randn(3, 2, 2, 2, dtype=torch.float64, requires_grad=True)
     poses = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
-    make = native_votes(poses, weight, False)
+    make = native_votes(poses, weight, False, len(poses))
 
     def run(poses, weight, *given):
         return readings(make(poses, None, weight), *given)[-1]
@@ -191,7 +198,7 @@ def test_a_mean_far_away_does_not_cost_the_spread():
     torch.manual_seed(4)
     weight = torch.eye(4).expand(300, 2, 4, 4).contiguous()
     poses = 1000 + torch.randn(16, 300, 16)
-    votes, _ = native_votes(poses, weight, False)(poses, None, weight).centred(None)
+    votes, _ = native_votes(poses, weight, False, len(poses))(poses, None, weight).centred(None)
     even = torch.full((16, 300, 2), 1 / 300)
     means = combine(even, votes)
     expected = poses.double().var(1, unbiased=False).unsqueeze(1).expand(16, 2, 16)
@@ -199,13 +206,18 @@ def test_a_mean_far_away_does_not_cost_the_spread():
 
 
 @pytest.mark.usefixtures("native")
-def test_weights_changed_before_the_backward_pass_are_noticed():
-    layer = tc.DenseCapsules(7, 4, 5, 6).double()
-    loss = layer(capsules(5, 7, 5)).poses.sum()
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("changed", ["weight", "poses"])
+def test_what_is_changed_before_the_backward_pass_is_noticed(changed, frozen):
+    layer = tc.DenseCapsules(7, 4, 5, 6, routing="em").double()
+    layer.votes.weight.requires_grad_(not frozen)
+    poses = torch.randn(7, 5, 16, dtype=torch.float64).permute(2, 0, 1)  # laid out as the functions want it
+    activations = torch.rand(16, 7, dtype=torch.float64, requires_grad=True)
+    loss = layer(tc.Capsules(poses, activations)).poses.square().sum()
     with torch.no_grad():
-        layer.votes.weight.add_(1)
+        (layer.votes.weight if changed == "weight" else poses).add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        loss.backward()
+        torch.autograd.grad(loss, activations)
 
 
 @pytest.mark.usefixtures("native")
@@ -254,12 +266,13 @@ def _writes_down(seen):
 
 def test_one_example_is_computed_by_torch():
     poses = torch.randn(1, 7, 5)
-    assert native_votes(poses, torch.randn(7, 4, 5, 6), False) is None
+    assert native_votes(poses, torch.randn(7, 4, 5, 6), False, 1) is None
 
 
 BUILD = """
 import torch
 from torchcaps.native.build import Geometry, library
+from torchcaps.routing.kmeans import KMeans
 print(library(Geometry(1, 2, 2), torch.float32).lanes())
 """
 
@@ -309,18 +322,20 @@ def test_without_a_compiler_torch_computes(monkeypatch, tmp_path):
     monkeypatch.delenv("TORCHCAPS_NATIVE", raising=False)
     fresh(monkeypatch, tmp_path, CC="no-such-compiler")
     assert library(Geometry(1, 5, 6), torch.float32) is None
-    assert describe() == "off (no C compiler 'no-such-compiler')"
+    assert describe() == "off (there is no no-such-compiler)"
     layer = tc.DenseCapsules(7, 4, 5, 6)
     assert layer(tc.Capsules(torch.randn(9, 7, 5), torch.rand(9, 7))).poses.shape == (9, 4, 6)
     monkeypatch.setenv("TORCHCAPS_NATIVE", "1")
-    with pytest.raises(ValueError, match=r"expected a C compiler with OpenMP .* got no C compiler"):
+    with pytest.raises(ValueError, match=r"expected a C compiler with OpenMP .* got there is no no-such"):
         library(Geometry(1, 5, 6), torch.float32)
 
 
 @pytest.mark.usefixtures("_forgotten")
-def test_a_compiler_that_fails_is_quoted(monkeypatch, tmp_path):
+@pytest.mark.parametrize("compiler", ["false", "cc 'x"])
+def test_a_compiler_that_fails_is_quoted(monkeypatch, tmp_path, compiler):
     monkeypatch.delenv("TORCHCAPS_NATIVE", raising=False)
-    fresh(monkeypatch, tmp_path, CC="false")
+    fresh(monkeypatch, tmp_path, CC=compiler)
+    (tmp_path / "torchcaps" / "native").mkdir(parents=True)
     assert describe().startswith("off (the C compiler failed: ")
     assert not list((tmp_path / "torchcaps" / "native").iterdir())
 
@@ -379,3 +394,136 @@ def test_processes_that_build_at_the_same_time_do_not_disturb_each_other(tmp_pat
 def test_tiles_fill_vectors(size, windows, expected):
     assert fill_lanes(size, windows) == expected
     assert expected <= 1.5 * size
+
+
+@pytest.mark.usefixtures("native")
+def test_numbers_of_another_kind_never_reach_the_functions():
+    layer, children = tc.DenseCapsules(7, 4, 5, 6, routing="em"), tc.Capsules(torch.randn(9, 7, 5), torch.rand(9, 7))
+    layer.routing.double()
+    with pytest.raises(RuntimeError, match="scalar type"):  # torch's own words
+        layer(children)
+    _, votes, _ = both("full", 5, 6, (9,), dtype=torch.float32)
+    with pytest.raises(TypeError, match=r"expected numbers beside them of torch.float32 on the CPU, got torch.float64"):
+        votes.combine(torch.rand(9, 5, 3, dtype=torch.float64))
+
+
+class Worn(torch.Tensor):
+    """A tensor of another class, which may keep its numbers elsewhere."""
+
+
+@pytest.mark.usefixtures("native")
+def test_tensors_of_other_classes_are_left_to_torch():
+    poses, weight = torch.randn(9, 7, 5), torch.randn(7, 4, 5, 6)
+    assert native_votes(poses, weight, False, 9) is not None
+    assert native_votes(poses, weight.as_subclass(Worn), False, 9) is None
+    assert native_votes(poses, weight, False, 9, [torch.rand(9, 7).as_subclass(Worn)]) is None
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_distances_stay_equal(dtype):
+    """The vote of an only child is its own mean, to the last bit: with hard couplings all parents share it."""
+    layer = tc.DenseCapsules(1, 3, 5, 4, routing="kmeans", hard=True).to(dtype)
+    couplings = layer.route(tc.Capsules(torch.randn(8, 1, 5, dtype=dtype), torch.ones(8, 1, dtype=dtype))).couplings
+    torch.testing.assert_close(couplings, torch.full((8, 1, 3), 1 / 3, dtype=dtype))
+
+
+@pytest.mark.usefixtures("native")
+def test_votes_can_be_centred_twice():
+    _, votes, _ = both("full", 4, 6, (9,))
+    once, first = votes.centred(None)
+    twice, second = once.centred(None)
+    torch.testing.assert_close(second, torch.zeros_like(first), rtol=0, atol=1e-12)
+    weights, _, _ = beside(votes)
+    torch.testing.assert_close(combine(weights, twice), combine(weights, once))
+
+
+@pytest.mark.usefixtures("native")
+def test_a_class_that_looks_at_votes_gets_them():
+    class Looks(KMeans):
+        sees = "votes"
+
+        def update(self, votes, *rest, **more):
+            assert isinstance(votes, torch.Tensor)
+            return super().update(votes, *rest, **more)
+
+    layer = tc.DenseCapsules(7, 4, 5, 6, routing=Looks())
+    assert layer(tc.Capsules(torch.randn(9, 7, 5), torch.rand(9, 7))).poses.shape == (9, 4, 6)
+
+
+@pytest.mark.usefixtures("way")
+def test_a_routing_that_translates_and_sees_sums():
+    class Means(Sizes):
+        sees = "sums"
+        translates = True
+
+        def update(self, votes, weights, previous, step, origin):
+            return combine(weights, votes) / weights.sum(-2).unsqueeze(-1)
+
+    for votes in ("shared", "full"):
+        layer = tc.DenseCapsules(7, 4, 5, 6, routing=Means(1), votes=votes).double()
+        children = capsules(9, 7, 5)
+        with torch.no_grad():
+            torch.testing.assert_close(layer(children).poses, layer.vote(layer.gather(children)).mean(1))
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # also where weights alone are asked for
+def test_backward_hooks_see_votes():
+    layer, seen = tc.DenseCapsules(7, 4, 5, 6).double(), []
+    layer.votes.register_full_backward_hook(lambda module, given, gradients: seen.append(gradients[0].shape))
+    layer(capsules(9, 7, 5)).poses.sum().backward()
+    assert torch.Size((9, 7, 4, 6)) in seen
+
+
+@pytest.mark.usefixtures("native")
+def test_tiles_of_few_examples_are_left_to_torch(monkeypatch):
+    monkeypatch.setattr("torchcaps.native.votes.FEWEST", 8)
+    seen = []
+    monkeypatch.setattr("torchcaps.routing.base.Routing._iterate", _writes_down(seen))
+    children = tc.Capsules(torch.randn(9, 7, 5), torch.rand(9, 7))
+    for tile, native in ((7 * 4 * 3 * 4 * 2, False), (7 * 4 * 3 * 4 * 8, True)):
+        seen.clear()
+        tc.DenseCapsules(7, 4, 5, 6, tile_bytes=tile)(children)
+        assert {kind is NativeVotes for kind in seen} == {native}
+
+
+@pytest.mark.usefixtures("native")
+def test_modes_that_watch_operations_see_them_all():
+    layer, children = tc.DenseCapsules(7, 4, 5, 6), tc.Capsules(torch.randn(9, 7, 5), torch.rand(9, 7))
+    with FlopCounterMode(display=False) as counter:
+        layer(children)
+    assert counter.get_total_flops() > 0
+
+
+@pytest.mark.usefixtures("native")
+def test_a_small_stack_is_enough():
+    code = (
+        "import torch, torchcaps as tc; torch.set_num_threads(2);"
+        "layer = tc.DenseCapsules(64, 4, 64, 64, routing='em');"
+        "layer(tc.Capsules(torch.randn(64, 64, 64), torch.rand(64, 64))).poses.sum().backward()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env={**os.environ, "OMP_STACKSIZE": "64k"})
+
+
+@pytest.mark.usefixtures("way")
+def test_backward_passes_at_the_same_time_do_not_mix():
+    layer, children = tc.DenseCapsules(7, 4, 5, 6, routing="em").double(), capsules(40, 7, 5)
+    parents = layer(children).poses
+    losses = [(parents * scale).sum() for scale in (1.0, 10.0, 100.0)]
+    expected = torch.autograd.grad(losses[0], layer.votes.weight, retain_graph=True)[0]
+    found = [[] for _ in losses]
+
+    def run(place):
+        for _ in range(20):
+            found[place].append(torch.autograd.grad(losses[place], layer.votes.weight, retain_graph=True)[0])
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for scale, gradients in zip((1.0, 10.0, 100.0), found, strict=True):
+        assert len(gradients) == 20
+        for gradient in gradients:
+            torch.testing.assert_close(gradient, scale * expected)

@@ -46,12 +46,14 @@ class _Entry(NamedTuple):
     means: Tensor | None  # m, [*b j d]
 
 
+PASSES = 8  # backward passes that may be under way at the same time
+
+
 class Ledger:
     """What the gradient of votes is made of. It holds no votes itself: autograd keeps and frees them."""
 
     def __init__(self) -> None:
-        self._entries: list[_Entry] = []
-        self._task = -1
+        self._entries: dict[int, list[_Entry]] = {}  # of each backward pass; several threads may be at it
         self._squares: tuple[weakref.ref[Tensor], int, Tensor] | None = None
 
     def squares(self, votes: Tensor, means: Tensor) -> Tensor:
@@ -67,17 +69,14 @@ class Ledger:
         self, pairs: Tensor, *, plain: Tensor | None = None, scaled: Tensor | None = None, means: Tensor | None = None
     ) -> None:
         task = torch._C._current_graph_task_id()
-        if task != self._task:  # what another backward pass left behind
-            self._task = task
-            self._entries.clear()
-        self._entries.append(_Entry(pairs, plain, scaled, means))
+        self._entries.setdefault(task, []).append(_Entry(pairs, plain, scaled, means))
+        while len(self._entries) > PASSES:  # what passes that wanted no gradient of votes have left behind
+            self._entries.pop(next(iter(self._entries)))
 
     def take(self) -> list[_Entry]:
-        """All entries of this backward pass; the ledger is empty then."""
-        entries = self._entries if torch._C._current_graph_task_id() == self._task else []
-        self._entries = []
+        """All entries of this backward pass; the ledger forgets them."""
         self._squares = None
-        return entries
+        return self._entries.pop(torch._C._current_graph_task_id(), [])
 
     def total(self, votes: Tensor, gradient: Tensor | None) -> Tensor | None:
         """All entries multiplied out, and the gradient that came in the usual way."""

@@ -218,3 +218,19 @@ def test_every_vote_transform_meets_every_routing(votes, routing):
 def test_wrong_arguments_get_one_sentence(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch itself uses it for these
+def test_forward_derivatives_pass_through_competition_across_windows():
+    layer = tc.ConvCapsules(2, 3, 4, 4, 2, tile_bytes=0).double()
+    poses, change = torch.randn(2, 1, 3, 3, 2, 4, dtype=torch.float64)
+    activations = torch.rand(1, 3, 3, 2, dtype=torch.float64)
+
+    def run(poses):
+        return layer(tc.Capsules(poses, activations)).poses
+
+    with torch.autograd.forward_ad.dual_level():
+        found = torch.autograd.forward_ad.unpack_dual(run(torch.autograd.forward_ad.make_dual(poses, change))).tangent
+    step = 1e-6
+    expected = (run(poses + step * change) - run(poses - step * change)) / (2 * step)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)

@@ -162,8 +162,13 @@ class RoutedLayer(nn.Module):
         ]
         # Where only the last update has gradients and needs nothing but couplings, the backward pass begins with these.
         last = self.routing.gradients == "last" and couplings is None and _says(self.routing, "forgets")
-        watched = any(part._forward_hooks or part._forward_pre_hooks for part in (self.votes, self.routing))
-        way = self._way(gathered, last, watched)
+        watched = _hooked(self.votes) or _hooked(self.routing)
+        windows = math.prod(activations.shape[1:-1])  # of an example
+        pairs = activations[0].numel() * self.votes.out_capsules * poses.element_size()  # a number for each, in bytes
+        if over_parents is over_own_parents:
+            windows, pairs = 1, pairs // windows
+        size = fill_lanes(max(1, budget // (pairs * TILE_NUMBERS)), windows)
+        way = self._way(gathered, last, watched, min(size, math.prod(leading)) * windows)
         weights = way.weights
         learned = dict(self.routing.named_parameters())
 
@@ -182,14 +187,8 @@ class RoutedLayer(nn.Module):
                 beside["couplings"] = final
             return tuple(routing(votes, activations, **beside)[: 3 if last else count])
 
-        row = activations[0].numel() * self.votes.out_capsules * way.numbers * poses.element_size()
-        windows = math.prod(activations.shape[1:-1])  # of an example
-        if over_parents is over_own_parents:
-            row, windows = row // windows, 1
-        size = max(1, budget // row)
-        size = fill_lanes(size, windows) if way.native else size
-        stored = math.prod(leading) * row // way.numbers * KEPT_NUMBERS * self.routing.iterations
-        keep = way.native and stored <= KEPT_BYTES
+        size = size if way.native else max(1, budget // (pairs * way.numbers))
+        keep = way.native and math.prod(leading) * pairs * KEPT_NUMBERS * self.routing.iterations <= KEPT_BYTES
         results = tiled(work, batch, [*weights, *learned.values()], size, watched, last, keep)
         return tuple(result.unflatten(0, leading) for result in results[:count])
 
@@ -202,23 +201,28 @@ class RoutedLayer(nn.Module):
             votes = votes.masked_fill(~mask[..., None, None], 0)
         return votes if votes.dtype in HALVES else with_ledger(votes)
 
-    def _way(self, gathered: Gathered, last: bool, watched: bool) -> Way:
-        """How the routing gets its votes: as it needs them, and as it pays."""
+    def _way(self, gathered: Gathered, last: bool, watched: bool, examples: int) -> Way:
+        """How the routing gets its votes: as it needs them, and as it pays for tiles of so many examples."""
         made = Way(self._marked, (), self.votes.out_dim)
-        poses, sees = gathered.poses, _says(self.routing, "sees") or "votes"
+        poses, sees = gathered.poses, self.routing.sees
+        if vars(type(self.routing)).get("sees", "votes") == "votes":  # an instance can only narrow it down
+            sees = "votes"
         plain = not (autocasting(poses.device.type) or poses.dtype in HALVES)
         if watched or sees == "votes" or not plain or type(self)._vote is not RoutedLayer._vote:
             return made._replace(weights=self.votes(None))
         if _says(self.votes, "by_pair"):
             matrices = self.votes.by_pair()
-            native = None if matrices is None else native_votes(poses, matrices, self.votes.bias is not None)
-            if native is not None and matrices is not None:
-                return Way(native, (matrices,), TILE_NUMBERS, native=True)
+            if matrices is not None:
+                beside = (gathered.activations, *self.routing.parameters())
+                native = native_votes(poses, matrices, self.votes.bias is not None, examples, beside)
+                if native is not None:
+                    return Way(native, (matrices,), TILE_NUMBERS, native=True)
         learning = torch.is_grad_enabled() and any(
             tensor.requires_grad for tensor in (poses, gathered.activations, *self.parameters())
         )
         # With a matrix for each pair, the gradients of all iterations cost less where votes are made.
-        if sees == "sums" and _says(self.votes, "linear") and (last or not learning or self.votes.costs):
+        pays = last or not learning or self.votes.costs
+        if sees == "sums" and not self.routing.translates and _says(self.votes, "linear") and pays:
             linear = self.votes.linear()
             if linear is not None:
                 numbers = self.votes.costs or self.votes.in_dim
@@ -226,9 +230,14 @@ class RoutedLayer(nn.Module):
         return made._replace(weights=self.votes(None))
 
 
-def _says(part: nn.Module, word: str) -> Any:
-    """What a part says in the words of its very class, not of one that it is made from; None if nothing."""
-    return getattr(part, word) if word in vars(type(part)) else None
+def _says(part: nn.Module, word: str) -> bool:
+    """Does the very class of this part, not one that it is made from, say so?"""
+    return bool(vars(type(part)).get(word, False))
+
+
+def _hooked(part: nn.Module) -> bool:
+    """Does somebody look at what goes in or out, forward or back?"""
+    return bool(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks)
 
 
 def _with_parameters(module: Any, given: dict[str, Tensor], prefix: str = "") -> Any:

@@ -11,7 +11,6 @@ import ctypes
 import hashlib
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -77,28 +76,32 @@ def _built(geometry: Geometry, dtype: torch.dtype) -> ctypes.CDLL | str:
     """The library, or in a few words why there is none."""
     if sys.platform != "linux":
         return f"not tried on {sys.platform}"
-    compiler = shlex.split(os.environ.get("CC") or "cc")
-    if shutil.which(compiler[0]) is None:
-        return f"no C compiler {compiler[0]!r}"
+    try:
+        return _build(geometry, dtype)
+    except FileNotFoundError as error:
+        return f"there is no {error.filename}"
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        return f"the C compiler failed: {said[0] if said else type(error).__name__}"
+
+
+def _build(geometry: Geometry, dtype: torch.dtype) -> ctypes.CDLL:
     sizes = {"REAL": NAMES[dtype], "ROWS": geometry.rows, "INNER": geometry.inner, "COLS": geometry.columns}
     command = [
-        *compiler,
+        *(shlex.split(os.environ.get("CC", "")) or ["cc"]),
         *("-std=gnu11", "-O3", "-shared", "-fPIC", "-fopenmp"),
         *FLAGS.get(torch.backends.cpu.get_cpu_capability(), ()),
         *(f"-D{name}={value}" for name, value in sizes.items()),
     ]
-    text = SOURCE.read_bytes()
-    name = f"votes-{hashlib.sha256(text + shlex.join(command).encode()).hexdigest()[:20]}.so"
+    name = f"votes-{hashlib.sha256(SOURCE.read_bytes() + shlex.join(command).encode()).hexdigest()[:20]}.so"
     try:
-        return _load(command, _folder() / name)
+        folder = _folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
     except (OSError, RuntimeError):  # no home, or a folder that cannot be written
-        with tempfile.TemporaryDirectory() as folder:  # a loaded library needs its file no more
-            try:
-                return _load(command, Path(folder) / name)
-            except (OSError, subprocess.SubprocessError) as error:
-                return _words(error)
-    except subprocess.SubprocessError as error:
-        return _words(error)
+        with tempfile.TemporaryDirectory() as elsewhere:  # a loaded library needs its file no more
+            return _load(command, Path(elsewhere) / name)
+    return _load(command, folder / name)
 
 
 def _folder() -> Path:
@@ -108,16 +111,11 @@ def _folder() -> Path:
 def _load(command: list[str], path: Path) -> ctypes.CDLL:
     with contextlib.suppress(OSError):  # not there yet, or half of a file
         return ctypes.CDLL(str(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # whoever builds the same renames the same
         made = Path(folder) / path.name
-        subprocess.run(
-            [*command, str(SOURCE), "-o", str(made)], check=True, capture_output=True, text=True, timeout=120
-        )
+        words = [*command, str(SOURCE), "-o", str(made)]
+        subprocess.run(words, check=True, capture_output=True, text=True, timeout=120)
+        with made.open("rb") as file:
+            os.fsync(file.fileno())
         made.replace(path)
     return ctypes.CDLL(str(path))
-
-
-def _words(error: Exception) -> str:
-    said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-    return f"the C compiler failed: {said[0] if said else type(error).__name__}"

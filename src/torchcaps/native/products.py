@@ -26,6 +26,7 @@ class Products:
     def __init__(self, library: ctypes.CDLL, geometry: Geometry, poses: Tensor, weight: Tensor) -> None:
         self.library = library
         self.geometry = geometry
+        self.dtype = poses.dtype
         self.leading = poses.shape[:-2]
         self.examples = math.prod(self.leading)
         self.children, self.parents = weight.shape[:2]
@@ -34,8 +35,16 @@ class Products:
         self.weight = weight.detach().contiguous()
         self.ledger = Ledger()
 
+    @property
+    def sources(self) -> tuple[Tensor, Tensor]:
+        """What readers save for the backward pass, so that whoever changes it in between is told."""
+        return self.poses, self.weight
+
     def inside(self, values: Tensor) -> Tensor:
         """Values [*b x y] as the functions want them, [x y n], with more examples if there are too few."""
+        if values.dtype != self.dtype or values.device.type != "cpu":
+            got = f"{values.dtype} on {values.device}"
+            raise TypeError(f"votes: expected numbers beside them of {self.dtype} on the CPU, got {got}. Convert them.")
         values = values.detach()
         rows = values.flatten(0, -3) if values.ndim > 2 else values.unsqueeze(0)
         innermost = rows.permute(1, 2, 0)

@@ -41,20 +41,25 @@ typedef REAL *restrict out;
 
 int lanes(void) { return LANES; }
 
+static void *room(size bytes) {
+    void *place = malloc(bytes);
+    if (!place) abort(); /* some kilobytes: there is nothing left to tell it with */
+    return place;
+}
+
 INLINE size starts(size block, size n) { return block * LANES > n - LANES ? n - LANES : block * LANES; }
 
 /* v = u w - origin, or its square: BLOCK numbers of a vote, from column c of a row. */
 INLINE void make(size n, in u, in w, in origin, int square, int row, int c, vec v[BLOCK][2]) {
-    UNROLL for (int q = 0; q < BLOCK; q++)
-        UNROLL for (int h = 0; h < 2; h++) {
-            v[q][h] = (vec){0};
-            if (origin) v[q][h] -= LOAD(origin + (row * COLS + c + q) * n + h * WIDE);
-        }
+    UNROLL for (int q = 0; q < BLOCK; q++) v[q][0] = v[q][1] = (vec){0};
     UNROLL for (int k = 0; k < INNER; k++)
         UNROLL for (int h = 0; h < 2; h++) {
             vec pose = LOAD(u + (row * INNER + k) * n + h * WIDE);
             UNROLL for (int q = 0; q < BLOCK; q++) v[q][h] += w[k * COLS + c + q] * pose;
         }
+    if (origin) /* not before: a vote that is its own mean is then exactly zero */
+        UNROLL for (int q = 0; q < BLOCK; q++)
+            UNROLL for (int h = 0; h < 2; h++) v[q][h] -= LOAD(origin + (row * COLS + c + q) * n + h * WIDE);
     if (square)
         UNROLL for (int q = 0; q < BLOCK; q++)
             UNROLL for (int h = 0; h < 2; h++) v[q][h] *= v[q][h];
@@ -75,7 +80,7 @@ INLINE job job_of(size n, size children, size parents, size block, size part, si
 /* s = Sum_i x (vote - origin), or of its square. The strides of x may be zero: the same for all children or parents. */
 INLINE void some_sums(job my, in u, in w, in x, size x_i, size x_j, in origin, int square, REAL *s) {
     size n = my.n, count = (my.to - my.from) * OUT;
-    vec(*total)[2] = malloc(count * sizeof *total);
+    vec(*total)[2] = room(count * sizeof *total);
     for (size d = 0; d < count; d++) total[d][0] = total[d][1] = (vec){0};
     for (size i = 0; i < my.children; i++)
         for (size j = my.from; j < my.to; j++) {
@@ -249,8 +254,8 @@ void gradients(int threads, size n, size children, size parents, in u, in w, in 
     #pragma omp parallel for num_threads(threads) schedule(static)
     for (size child = 0; child < children; child += CHILDREN) {
         size end = child + CHILDREN < children ? child + CHILDREN : children;
-        vec g[CHILDREN][TOGETHER][OUT][2], v[OUT][2];
-        const REAL *pair[terms];
+        vec(*g)[TOGETHER][OUT][2] = room(CHILDREN * sizeof *g), v[OUT][2]; /* too large for a thread's stack */
+        const REAL **pair = room(terms * sizeof *pair);
         for (size block = 0; block < all; block += TOGETHER) {
             int blocks = all - block < TOGETHER ? all - block : TOGETHER;
             for (size j = 0; j < parents; j++) {
@@ -280,5 +285,7 @@ void gradients(int threads, size n, size children, size parents, in u, in w, in 
                     for_weights(n, u + i * IN * n, g[i - child], block, blocks, dw + (i * parents + j) * INNER * COLS);
             }
         }
+        free(pair);
+        free(g);
     }
 }

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from torchcaps.layout import eager
 from torchcaps.ledger import refuse_second_derivatives
@@ -37,11 +38,17 @@ def fill_lanes(size: int, windows: int) -> int:
     return size
 
 
-def native_votes(poses: Tensor, weight: Tensor, bias: bool) -> Callable[..., NativeVotes] | None:
-    """What makes native votes of a tile of such poses [*b i e] and matrices [i j k c]; None where torch must do it."""
-    examples = math.prod(poses.shape[:-2])
-    plain = poses.device.type == weight.device.type == "cpu" and poses.dtype == weight.dtype and type(poses) is Tensor
-    if not plain or examples < FEWEST or not eager():
+def native_votes(
+    poses: Tensor, weight: Tensor, bias: bool, examples: int, beside: Iterable[Tensor] = ()
+) -> Callable[..., NativeVotes] | None:
+    """What makes native votes of a tile of such poses [*b i e] and matrices [i j k c]; None where torch must do it.
+
+    examples: how many a tile has. beside: all else that takes part.
+    """
+    tensors = (poses, weight, *beside)
+    plain = all(type(tensor) in (Tensor, Parameter) and tensor.device.type == "cpu" for tensor in tensors)
+    alike = all(tensor.dtype == poses.dtype for tensor in tensors)
+    if not (plain and alike and examples >= FEWEST and eager()):
         return None
     inner, columns = weight.shape[2:]
     geometry = Geometry((poses.shape[-1] + bias) // inner, inner, columns)
@@ -66,11 +73,11 @@ class NativeVotes(Unmade):
 
     def centred(self, mask: Tensor | None) -> tuple[Unmade, Tensor]:
         # The counterpart of `ledger.centred`.
-        even = self.poses.new_ones(()).expand(self.shape[:-1]) if mask is None else mask.unsqueeze(-1).to(self.dtype)
+        even = self.poses.new_ones(()) if mask is None else mask.unsqueeze(-1).to(self.dtype)
         even = even.expand(self.shape[:-1])
-        pivot = self.products.sums(even, None) / even.sum(-2).clamp(min=1).unsqueeze(-1)
+        pivot = self.products.sums(even, self.origin) / even.sum(-2).clamp(min=1).unsqueeze(-1)
         other = object.__new__(NativeVotes)
-        other.__dict__.update(self.__dict__, origin=pivot)
+        other.__dict__.update(self.__dict__, origin=_moved(pivot, self.origin))
         return other, pivot
 
     def combine(self, weights: Tensor) -> Tensor:
@@ -119,14 +126,14 @@ class _Combine(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, key: Tensor, weights: Tensor, products: Products, origin: Tensor | None) -> Tensor:
         ctx.products = products
-        ctx.save_for_backward(weights, origin)
+        ctx.save_for_backward(weights, origin, *products.sources)
         return products.sums(weights, origin)
 
     @staticmethod
     @without_autocast
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor | None, None, None]:
         refuse_second_derivatives()
-        weights, origin = ctx.saved_tensors
+        weights, origin, *_ = ctx.saved_tensors
         if ctx.needs_input_grad[0]:
             ctx.products.ledger.add(weights, plain=gradient)
         return None, ctx.products.inner(gradient, origin) if ctx.needs_input_grad[1] else None, None, None
@@ -138,14 +145,14 @@ class _Agree(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, key: Tensor, centres: Tensor, products: Products, origin: Tensor | None) -> Tensor:
         ctx.products = products
-        ctx.save_for_backward(centres, origin)
+        ctx.save_for_backward(centres, origin, *products.sources)
         return products.inner(centres, origin)
 
     @staticmethod
     @without_autocast
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor | None, None, None]:
         refuse_second_derivatives()
-        centres, origin = ctx.saved_tensors
+        centres, origin, *_ = ctx.saved_tensors
         if ctx.needs_input_grad[0]:
             ctx.products.ledger.add(gradient, plain=centres)
         return None, ctx.products.sums(gradient, origin) if ctx.needs_input_grad[1] else None, None, None
@@ -160,14 +167,14 @@ class _Spread(torch.autograd.Function):
     ) -> Tensor:
         ctx.products = products
         place = _moved(means, origin)
-        ctx.save_for_backward(weights, place)
+        ctx.save_for_backward(weights, place, *products.sources)
         return products.sums(weights, place, square=True)
 
     @staticmethod
     @without_autocast
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor | None, Tensor | None, None, None]:
         refuse_second_derivatives()
-        weights, place = ctx.saved_tensors
+        weights, place, *_ = ctx.saved_tensors
         products, double = ctx.products, 2 * gradient
         if ctx.needs_input_grad[0]:
             products.ledger.add(weights, scaled=double, means=place)
@@ -185,14 +192,14 @@ class _Distances(torch.autograd.Function):
     ) -> Tensor:
         ctx.products = products
         place = _moved(means, origin)
-        ctx.save_for_backward(place, precisions)
+        ctx.save_for_backward(place, precisions, *products.sources)
         return products.inner(precisions, place, square=True)
 
     @staticmethod
     @without_autocast
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor | None, Tensor | None, None, None]:
         refuse_second_derivatives()
-        place, precisions = ctx.saved_tensors
+        place, precisions, *_ = ctx.saved_tensors
         products, double = ctx.products, 2 * precisions
         if ctx.needs_input_grad[0]:
             products.ledger.add(gradient, scaled=double, means=place)

@@ -231,11 +231,10 @@ class Routing(nn.Module):
 
         rivals = over_parents
         if couplings is None:
+            scores = self.start(votes, weights)
             if last and steps is None and kept is None and rivals is over_own_parents and self._starts_even:
-                scores = weights.new_zeros(()).expand(votes.shape[:-1])
-                couplings = weights.new_full((), 1 / (votes.shape[-2] + self.leaky)).expand(scores.shape)
+                couplings = scores.new_full((), 1 / (scores.shape[-1] + self.leaky)).expand(scores.shape)
             else:
-                scores = self.start(votes, weights)
                 couplings = self.compete(scores, mask, kept, rivals)
         else:
             rivals = partial(over_parents)  # not the plain softmax: a child may be given to nobody at all

@@ -76,14 +76,18 @@ class _Softmax(torch.autograd.Function):
         couplings = _shares(scores, over_parents, False, leaky)
         ctx.over_parents = over_parents
         ctx.save_for_backward(couplings)
+        ctx.save_for_forward(couplings)
         return couplings
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _Softmax.jvp(ctx, gradient), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, change: Tensor, *_: Any) -> Tensor:  # the same: its matrix is symmetric
         (couplings,) = ctx.saved_tensors
-        weighed = couplings * gradient
-        total = in_memory_order(torch.mul, couplings, ctx.over_parents(weighed, torch.sum))
-        return weighed - total, None, None
+        weighed = couplings * change
+        return weighed - in_memory_order(torch.mul, couplings, ctx.over_parents(weighed, torch.sum))
 
 
 def _softmax(scores: Tensor, leaky: bool) -> Tensor:
