@@ -39,7 +39,6 @@ def time_functions(
     means = _lanes(products, torch.randn(examples, parents, rows * columns))
 
     def gradients(square: bool) -> None:
-        products.ledger._entries = []
         for each in pairs:
             products.ledger.add(each, **({"scaled": means, "means": means} if square else {"plain": means}))
         products.gradients()

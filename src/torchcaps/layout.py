@@ -16,8 +16,9 @@ Shape = tuple[int, ...]
 
 def eager() -> bool:
     """Does torch simply compute: not compile, export, transform functions (torch.func) or show operations to a mode?"""
-    watched = torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None
-    return not (torch.compiler.is_compiling() or watched)
+    if torch.compiler.is_compiling():  # asked first: the compiler does not know the rest
+        return False
+    return not torch._C._len_torch_dispatch_stack() and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def memory_order(values: Tensor) -> tuple[list[int], list[int]]:
