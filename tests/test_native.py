@@ -527,3 +527,16 @@ def test_backward_passes_at_the_same_time_do_not_mix():
         assert len(gradients) == 20
         for gradient in gradients:
             torch.testing.assert_close(gradient, scale * expected)
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.parametrize("examples", [5, 20, 60])
+@pytest.mark.parametrize("routing", tc.ROUTINGS)
+def test_an_example_is_the_same_wherever_it_stands(routing, examples):
+    layer, order = tc.DenseCapsules(16, 10, 8, 16, routing=routing), torch.randperm(examples)
+    poses, activations = torch.randn(examples, 16, 8), torch.rand(examples, 16)
+    with torch.no_grad():
+        found = layer(tc.Capsules(poses, activations))
+        moved = layer(tc.Capsules(poses[order], activations[order]))
+    assert torch.equal(found.poses[order], moved.poses)
+    assert torch.equal(found.activations[order], moved.activations)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchcaps.errors import check_choice, check_count, complaint
 from torchcaps.layers.votes import VoteTransform, make_votes
 from torchcaps.ledger import with_ledger
-from torchcaps.native import KEPT_NUMBERS, TILE_NUMBERS, fill_lanes, native_votes
+from torchcaps.native import KEPT_NUMBERS, TILE_NUMBERS, fill_lanes, filled, native_votes
 from torchcaps.precision import HALVES, autocasting
 from torchcaps.routing import ROUTINGS, Routing, make_routing, routing_options
 from torchcaps.routing.competition import OverParents, over_own_parents
@@ -188,8 +188,9 @@ class RoutedLayer(nn.Module):
             return tuple(routing(votes, activations, **beside)[: 3 if last else count])
 
         size = size if way.native else max(1, budget // (pairs * way.numbers))
+        whole = filled(work, windows) if way.native else work
         keep = way.native and math.prod(leading) * pairs * KEPT_NUMBERS * self.routing.iterations <= KEPT_BYTES
-        results = tiled(work, batch, [*weights, *learned.values()], size, watched, last, keep)
+        results = tiled(whole, batch, [*weights, *learned.values()], size, watched, last, keep)
         return tuple(result.unflatten(0, leading) for result in results[:count])
 
     def _marked(self, poses: Tensor, mask: Tensor | None, *weights: Tensor) -> Tensor:

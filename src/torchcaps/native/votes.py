@@ -21,9 +21,11 @@ from torchcaps.ledger import refuse_second_derivatives
 from torchcaps.native.build import Geometry, library
 from torchcaps.native.products import Products
 from torchcaps.precision import without_autocast
+from torchcaps.tiling import Work
 from torchcaps.unmade import Unmade
 
 FEWEST = 8  # examples: with fewer, most of each vector would be padding
+FILLED = 32 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 16  # examples that fill vectors
 # Numbers for each pair of child and parent:
 TILE_NUMBERS = 3  # those of a tile that should be in the cache together
 KEPT_NUMBERS = 3  # those that autograd keeps of an iteration, about
@@ -36,6 +38,24 @@ def fill_lanes(size: int, windows: int) -> int:
         if step <= 1.5 * size:
             return max(step, size - size % step)
     return size
+
+
+def filled(work: Work, windows: int) -> Work:
+    """The same work on whole vectors of windows: the last example is repeated, and the repetitions dropped.
+
+    Else torch would compute what is left over by other instructions, and an example's last bit depend on its place.
+    """
+    step = FILLED // math.gcd(FILLED, windows)
+
+    def whole(part: list[Tensor | None], given: list[Tensor]) -> tuple[Tensor, ...]:
+        rows = next(len(tensor) for tensor in part if tensor is not None)
+        extra = -rows % step
+        if not extra:
+            return work(part, given)
+        more = [None if each is None else torch.cat([each, each[-1:].expand(extra, *each.shape[1:])]) for each in part]
+        return tuple(result[:rows] for result in work(more, given))
+
+    return whole
 
 
 def native_votes(

@@ -22,7 +22,8 @@ function ink(context, lines, side, scale, dx, dy) {
         const middle = [0, 1].map((axis) => (places[at][axis] + places[at + 1][axis]) / 2);
         context.quadraticCurveTo(...places[at], ...middle);
       }
-      context.lineTo(...places.at(-1));
+      const [x, y] = places.at(-1);
+      context.lineTo(x + 1e-3, y); // a line of no length, a dot, would not be drawn by every browser
       context.stroke();
     }
   }
@@ -114,7 +115,7 @@ export class Pad {
     const long = Math.max(...range.map(([low, high]) => high - low));
     const scale = long > 0.05 ? (BOX * Math.min(width, height) - LINE * width) / long : width;
     const [dx, dy] = range.map(([low, high], axis) => [width, height][axis] / 2 - scale * (low + high) / 2);
-    const middle = centreOfMass(fill(scale, dx, dy));
+    const middle = centreOfMass(fill(scale, dx, dy)) ?? [width / 2, height / 2];
     return this.#all(fill(scale, dx + width / 2 - middle[0], dy + height / 2 - middle[1]));
   }
 
