@@ -1,11 +1,12 @@
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
 from hypothesis import settings
 
 from tests.browser import chromium, open_page  # noqa: F401  # fixtures
-from torchcaps.native import describe
+from torchcaps.native import build, describe
 
 settings.register_profile("torchcaps", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("torchcaps")
@@ -42,3 +43,10 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     request.getfixturevalue("without_native" if request.param == "torch" else "native")
     if request.param == "native again":
         monkeypatch.setattr("torchcaps.layers.base.KEPT_BYTES", 0)
+
+
+@pytest.fixture
+def _forgotten() -> Iterator[None]:
+    """What was built in a test is forgotten after it."""
+    yield
+    build._built.cache_clear()

@@ -1,0 +1,107 @@
+"""Native functions are built once, on any machine that can, and torch computes where none can."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import torchcaps as tc
+from torchcaps.native import build, describe
+from torchcaps.native.build import Geometry, library
+
+BUILD = """
+import torch
+from torchcaps.native.build import Geometry, library
+from torchcaps.routing.kmeans import KMeans
+print(library(Geometry(1, 2, 2), torch.float32).lanes())
+"""
+
+
+def fresh(monkeypatch, tmp_path, **variables):
+    """A machine that has built nothing yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    build._built.cache_clear()
+
+
+@pytest.mark.usefixtures("_forgotten", "native")
+def test_functions_are_built_once_and_kept(monkeypatch, tmp_path):
+    fresh(monkeypatch, tmp_path)
+    assert library(Geometry(1, 2, 3), torch.float32) is not None
+    (kept,) = (tmp_path / "torchcaps" / "native").iterdir()
+    changed = kept.stat().st_mtime_ns
+    build._built.cache_clear()
+    assert library(Geometry(1, 2, 3), torch.float32) is not None
+    assert [path.stat().st_mtime_ns for path in kept.parent.iterdir()] == [changed]
+
+
+@pytest.mark.usefixtures("_forgotten")
+def test_without_a_compiler_torch_computes(monkeypatch, tmp_path):
+    monkeypatch.delenv("TORCHCAPS_NATIVE", raising=False)
+    fresh(monkeypatch, tmp_path, CC="no-such-compiler")
+    assert library(Geometry(1, 5, 6), torch.float32) is None
+    assert describe() == "off (there is no no-such-compiler)"
+    layer = tc.DenseCapsules(7, 4, 5, 6)
+    assert layer(tc.Capsules(torch.randn(9, 7, 5), torch.rand(9, 7))).poses.shape == (9, 4, 6)
+    monkeypatch.setenv("TORCHCAPS_NATIVE", "1")
+    with pytest.raises(ValueError, match=r"expected a C compiler with OpenMP .* got there is no no-such"):
+        library(Geometry(1, 5, 6), torch.float32)
+
+
+@pytest.mark.usefixtures("_forgotten")
+@pytest.mark.parametrize("compiler", ["false", "cc 'x"])
+def test_a_compiler_that_fails_is_quoted(monkeypatch, tmp_path, compiler):
+    monkeypatch.delenv("TORCHCAPS_NATIVE", raising=False)
+    fresh(monkeypatch, tmp_path, CC=compiler)
+    (tmp_path / "torchcaps" / "native").mkdir(parents=True)
+    assert describe().startswith("off (the C compiler failed: ")
+    assert not list((tmp_path / "torchcaps" / "native").iterdir())
+
+
+@pytest.mark.usefixtures("_forgotten", "native")
+def test_a_folder_that_cannot_be_written_is_done_without(monkeypatch, tmp_path):
+    (tmp_path / "torchcaps").write_text("not a folder")
+    fresh(monkeypatch, tmp_path)
+    assert library(Geometry(1, 3, 2), torch.float64) is not None
+
+
+@pytest.mark.usefixtures("native")
+def test_a_broken_file_among_those_kept_is_built_anew(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", BUILD], check=True, timeout=120)
+        (kept,) = (tmp_path / "torchcaps" / "native").iterdir()
+        assert kept.stat().st_size > 10_000
+        kept.write_text("half of a file")
+
+
+@pytest.mark.usefixtures("_forgotten", "native")
+def test_somebody_without_a_home_is_served(monkeypatch, tmp_path):
+    def nowhere():
+        raise RuntimeError("Could not determine home directory.")
+
+    fresh(monkeypatch, tmp_path)
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr("pathlib.Path.home", nowhere)
+    assert library(Geometry(1, 3, 4), torch.float64) is not None
+
+
+def test_the_variable_takes_0_and_1(monkeypatch):
+    monkeypatch.setenv("TORCHCAPS_NATIVE", "yes")
+    with pytest.raises(ValueError, match="TORCHCAPS_NATIVE: expected 0 or 1, got 'yes'"):
+        library(Geometry(1, 5, 6), torch.float32)
+    monkeypatch.setenv("TORCHCAPS_NATIVE", "0")
+    assert library(Geometry(1, 5, 6), torch.float32) is None
+    assert describe() == "off (TORCHCAPS_NATIVE=0)"
+
+
+@pytest.mark.usefixtures("native")
+def test_processes_that_build_at_the_same_time_do_not_disturb_each_other(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    running = [subprocess.Popen([sys.executable, "-c", BUILD], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    answers = [process.communicate(timeout=120)[0].strip() for process in running]
+    assert all(process.returncode == 0 for process in running)
+    assert len(set(answers)) == 1
+    assert len(list((tmp_path / "torchcaps" / "native").iterdir())) == 1
