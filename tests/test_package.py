@@ -12,7 +12,10 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "torchcaps"
 # A module may import from its own rank and the ranks before it.
 RANKS = [
+    ["neutral"],
     ["errors", "bars", "memory", "pages"],
+    ["files"],
+    ["locks"],
     ["device"],
     ["types"],
     ["data", "fields"],
@@ -28,7 +31,7 @@ RANKS = [
     ["layers", "losses"],
     ["models"],
     ["pretrained"],
-    ["rundata", "facts"],
+    ["rundata", "facts", "folders"],
     ["runs", "evaluate"],
     ["card"],
     ["analysis"],

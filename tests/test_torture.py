@@ -27,7 +27,7 @@ from torchcaps.data.matlab import read_mat
 from torchcaps.data.texts import Vocabulary
 from torchcaps.errors import InputError
 from torchcaps.facts import load_facts
-from torchcaps.fields import write_whole
+from torchcaps.files import atomic_write
 from torchcaps.functional import safe_divide
 from torchcaps.recipes import complete
 from torchcaps.runs import DataFacts, Run
@@ -165,7 +165,7 @@ def test_files_reach_the_disk_before_their_names(tmp_path, monkeypatch):
     sync, rename = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda file: (calls.append(os.readlink(f"/proc/self/fd/{file}")), sync(file)))
     monkeypatch.setattr(os, "replace", lambda old, new: (calls.append("replace"), rename(old, new)))
-    write_whole(tmp_path / "a.txt", "ü")
+    atomic_write(tmp_path / "a.txt", "ü")
     assert calls == [str(tmp_path / "a.txt.tmp"), "replace", str(tmp_path)]
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "ü"
 
@@ -174,10 +174,10 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypat
     def full(file):
         raise OSError(28, "No space left on device")
 
-    write_whole(tmp_path / "a.txt", "old")
+    atomic_write(tmp_path / "a.txt", "old")
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match=r"No space left on device: .*a\.txt'"):
-        write_whole(tmp_path / "a.txt", "new")
+        atomic_write(tmp_path / "a.txt", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
     assert (tmp_path / "a.txt").read_text() == "old"
 

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+from torchcaps.neutral import terminal
+
 Item = TypeVar("Item")
 
 
@@ -15,4 +17,5 @@ def bar(items: Iterable[Item], title: str, total: int | None = None) -> Iterator
         from tqdm.auto import tqdm
     except ImportError:
         return iter(items)
-    return iter(tqdm(items, desc=title, total=total, leave=False, disable=not sys.stderr.isatty()))
+    hidden, file = not sys.stderr.isatty(), terminal(sys.stderr)
+    return iter(tqdm(items, desc=title, total=total, leave=False, disable=hidden, file=file))

@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torchcaps.config import PLAIN, command_of
-from torchcaps.errors import InputError
-from torchcaps.fields import write_whole
+from torchcaps.errors import InputError, complaint
+from torchcaps.files import atomic_write, read_text
+from torchcaps.neutral import shown
 from torchcaps.runs import Run
+
+# What stands between these lines is ours and written anew; the rest of a card is its reader's.
+FACTS = ("# torchcaps: the lines down to the next such mark are written anew", "# torchcaps: end")
+WORDS = ("<!-- torchcaps: what stands down to the next such mark is written anew -->", "<!-- torchcaps: end -->")
 
 
 def write_card(run: Run) -> Path:
-    """Write README.md into the run folder, as model hubs read it: facts on top (YAML), words below."""
-    path = run.folder / "README.md"
-    write_whole(path, f"---\n{_facts(run)}---\n\n{_words(run)}")
+    """Write README.md into the run folder, as model hubs read it: facts on top (YAML), words below.
+
+    Of a card that is there already, only the marked blocks are replaced; where somebody took a mark away, that block
+    is theirs.
+    """
+    path = run.path("README.md")
+    facts, words = _block(FACTS, _facts(run)), _block(WORDS, _words(run))
+    try:
+        card = read_text(path)
+    except FileNotFoundError:
+        card = f"---\n{facts}---\n\n{words}"
+    except (OSError, ValueError) as error:
+        raise complaint(str(path), "a card in Markdown", error, "Remove or rename it.") from None
+    for marks, block in ((FACTS, facts), (WORDS, words)):
+        card = _replaced(card, marks, block)
+    atomic_write(path, card)
     return path
+
+
+def _block(marks: tuple[str, str], content: str) -> str:
+    return f"{marks[0]}\n{content}{marks[1]}\n"
+
+
+def _replaced(card: str, marks: tuple[str, str], block: str) -> str:
+    """A card with the block between these marks replaced, if both marks are there."""
+    before, start, rest = card.partition(marks[0] + "\n")
+    _, end, after = rest.partition(marks[1] + "\n")
+    return before + block + after if start and end else card
 
 
 def _facts(run: Run) -> str:
@@ -39,7 +70,7 @@ def _facts(run: Run) -> str:
         name = Path(run.config.data).name
         facts["model-index"] = [
             {
-                "name": run.folder.name,
+                "name": run.name,
                 "results": [
                     {
                         "task": {"type": task},
@@ -61,7 +92,7 @@ def _words(run: Run) -> str:
     kind = "texts" if facts.image_shape is None else f"images of {' x '.join(map(str, facts.image_shape))}"
     what = "capsule" if _kind(run) else "plain"
     lines = [
-        f"# {run.folder.name}",
+        f"# {_cell(run.name)}",
         "",
         f"A {what} network (`{run.config.model}`) for {kind} in {len(facts.classes)} classes, trained with torchcaps.",
         "",
@@ -74,7 +105,7 @@ def _words(run: Run) -> str:
         "",
         "Made by",
         "",
-        f"    {_plain_command(run)}",
+        f"    {shown(_plain_command(run))}",
         "",
         "Use it:",
         "",
@@ -93,8 +124,7 @@ def _measured(run: Run) -> list[str]:
     rows = []
     measured = _test_result(run)
     if measured is not None:
-        low, high = (1 - bound for bound in reversed(measured["error_interval_95"]))
-        interval = f"95 % interval {low:.2%} to {high:.2%}"
+        interval = f"95 % interval {measured['low']:.2%} to {measured['high']:.2%}"
         rows.append(f"| test accuracy | {measured['accuracy']:.2%} of {measured['examples']:,} ({interval}) |")
     try:
         table = run.rows()
@@ -107,16 +137,17 @@ def _measured(run: Run) -> list[str]:
     return rows
 
 
-def _test_result(run: Run) -> dict[str, Any] | None:
-    """What `evaluate` found on the run's own test part, if it was asked."""
+def _test_result(run: Run) -> dict[str, float] | None:
+    """What `evaluate` found on the run's own test part, if it was asked, and if it can be understood."""
+    path = run.path("evaluation", "results.json")
     try:
-        found = json.loads((run.folder / "evaluation" / "results.json").read_text())
-    except (OSError, ValueError):
+        found = json.loads(read_text(path))
+        result = found.get("test", found.get("familiar viewpoints"))
+        low, high = result["error_interval_95"]
+        numbers = {"accuracy": result["accuracy"], "examples": result["examples"], "low": 1 - high, "high": 1 - low}
+    except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
         return None
-    result = found.get("test", found.get("familiar viewpoints")) if isinstance(found, dict) else None
-    return (
-        result if isinstance(result, dict) and {"accuracy", "examples", "error_interval_95"} <= result.keys() else None
-    )
+    return numbers if all(isinstance(number, int | float) for number in numbers.values()) else None
 
 
 def _data_name(run: Run) -> str:
@@ -131,4 +162,5 @@ def _plain_command(run: Run) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    """A text from a run as Markdown that shows it as it is: no HTML, no links, no other cells."""
+    return re.sub(r"([\\`*_{}\[\]()#!|~])", r"\\\1", html.escape(shown(text), quote=False))

@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Sequence
 
 from torchcaps.commands import COMMANDS
+from torchcaps.memory import bounded_memory, is_out_of_memory
+from torchcaps.neutral import neutral_output
 
 HELP = """\
 torchcaps: capsule networks for images and texts
@@ -49,9 +51,26 @@ examples:
 torchcaps COMMAND --help tells more.
 """
 
+# What takes memory in a command, and can be lowered.
+LOWER = {
+    "": "Close other programs, or lower TORCHCAPS_DATA_BYTES (data kept in memory) and TORCHCAPS_TILE_BYTES (votes)",
+    "bench": "Time fewer cases, or use --no-memory",
+    "health": "Lower --count, or use --no-ablate",
+    **dict.fromkeys(
+        ("train", "compare", "viewpoint"),
+        "Lower --batch-size (and raise --accumulate as much), --size, or TORCHCAPS_DATA_BYTES (data kept in memory)",
+    ),
+    **dict.fromkeys(("attack", "jumble", "strange", "report"), "Lower --count"),
+}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0 if all went well, 2 after a mistake in what was given, 130 after Ctrl-C, 141 if nobody reads."""
+    with neutral_output(), bounded_memory():
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
         print(HELP, end="")
@@ -85,7 +104,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except OSError as error:
+    except (MemoryError, RuntimeError, OSError) as error:
+        if is_out_of_memory(error):
+            got = f"expected memory for this work, got none left. {LOWER.get(words[0], LOWER[''])}."
+            print(f"torchcaps {words[0]}: {got}", file=sys.stderr)
+            return 2
+        if not isinstance(error, OSError):
+            raise
         what = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
         print(f"torchcaps {words[0]}: {what}. Check the path, its rights and the room there.", file=sys.stderr)
         return 2

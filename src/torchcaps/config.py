@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from tyro.conf import Positional, UseAppendAction, arg
 
 from torchcaps.errors import complaint
-from torchcaps.fields import read_fields, write_whole
+from torchcaps.fields import as_json, read_fields
+from torchcaps.files import atomic_write
 
 Value = TypeVar("Value")
 PLAIN = ("cnn", "cnn-small", "textcnn", "bilstm")  # no capsules: nothing to route, nothing to draw from
@@ -176,7 +177,7 @@ def parse_option(text: str) -> tuple[str, Any]:
 
 
 def save_config(config: TrainConfig, path: Path) -> None:
-    write_whole(path, json.dumps(dataclasses.asdict(config), indent=2, default=str) + "\n")
+    atomic_write(path, as_json(dataclasses.asdict(config)) + "\n")
 
 
 def load_config(path: Path) -> TrainConfig:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchcaps.neutral import shown
+
 
 class InputError(ValueError):
     """Something given that cannot be used, told in one sentence. The command line shows it without a traceback."""
@@ -15,8 +17,9 @@ def complaint(owner: str, expected: object, got: object, remedy: str) -> InputEr
     Of another error that was found, the first line is told; some have many.
     """
     if isinstance(got, Exception):
-        got = next(iter(str(got).splitlines()), "").rstrip(":. ") or type(got).__name__
-    return InputError(f"{owner}: expected {expected}, got {got}. {remedy}")
+        said = getattr(got, "strerror", None) or str(got)
+        got = next(iter(said.splitlines()), "").rstrip(":. ") or type(got).__name__
+    return InputError(shown(f"{owner}: expected {expected}, got {got}. {remedy}"))
 
 
 def shape_text(shape: Sequence[int]) -> str:

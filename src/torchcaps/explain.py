@@ -20,6 +20,7 @@ from torchcaps.evaluate import named_classes
 from torchcaps.layers import DenseCapsules, RoutedLayer
 from torchcaps.models import TextCapsules
 from torchcaps.models.text import Branch
+from torchcaps.neutral import shown
 from torchcaps.pages import heading, page, paragraph, table
 from torchcaps.runs import Run
 from torchcaps.types import Capsules
@@ -170,6 +171,7 @@ def coloured(explanation: Explanation) -> str:
     result = []
     for piece, share in _pieces(explanation):
         ground = grounds[min(5, int(share * 6))]
+        piece = shown(piece)
         result.append(piece if ground is None else f"\x1b[30;48;5;{ground}m{piece}\x1b[0m")
     return "".join(result)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from torch.export import Dim
 from torchcaps import __version__
 from torchcaps.config import filled
 from torchcaps.errors import check_choice, complaint
+from torchcaps.files import atomic_write
 from torchcaps.models import BiLSTM, Model, TextModel
 from torchcaps.routing import Gaussian
 from torchcaps.routing.variational import Variational
@@ -56,7 +57,7 @@ class _Plain(nn.Module):
 def export_run(run: Run, path: Path | None = None, kind: str = "onnx") -> Exported:
     """Write the trained network of a run, with all that is needed to use it: classes, shape of images or vocabulary."""
     check_choice("export", "kind", kind, list(KINDS))
-    path = run.folder / f"model{KINDS[kind]}" if path is None else path
+    path = run.path(f"model{KINDS[kind]}") if path is None else path
     model = run.load_model()
     model.decoder = None  # it would only be carried along
     return export_model(model, path, kind, _notes(run))
@@ -73,8 +74,8 @@ def export_model(model: Model, path: Path, kind: str = "onnx", notes: dict[str, 
     plain = _Plain(model).eval()
     notes = {"torchcaps": __version__, "input": input_of(model), **(notes or {})}
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.stem}.part{path.suffix}")
-    try:
+    with TemporaryDirectory() as folder:
+        temporary = Path(folder) / f"model{KINDS[kind]}"
         with torch.no_grad(), _quiet():
             write, load = (_write_onnx, load_onnx) if kind == "onnx" else (_write_torch, load_torch)
             try:
@@ -87,9 +88,7 @@ def export_model(model: Model, path: Path, kind: str = "onnx", notes: dict[str, 
         if not difference <= TOLERANCE:
             remedy = "No file was written; look for an option of its routing that jumps, such as hard=true."
             raise complaint("export", f"activations equal to {TOLERANCE:g}", f"a difference of {difference:g}", remedy)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        atomic_write(path, temporary.read_bytes())
     return Exported(path, notes["input"], difference)
 
 

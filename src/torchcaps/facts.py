@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from torchcaps.config import TrainConfig, load_config
 from torchcaps.data import Splits
 from torchcaps.errors import complaint
 from torchcaps.fields import read_fields
+from torchcaps.files import read_text
 from torchcaps.recipes import check_given
 
 COMPLETE = ("model", "epochs", "batch_size", "lr", "schedule", "weight_decay")  # never left out in a run
@@ -31,7 +33,7 @@ class DataFacts:
 
     many: a text may belong to any number of classes. word_dim: the size of word vectors. fits: the reconstruction error
     that 99 % of validation images stay below. fingerprints: of the content and labels of each part. stopped: patience
-    ended the run, and there is nothing to resume.
+    ended the run, and there is nothing to resume. conditions: versions, threads and the like that training began with.
     """
 
     classes: tuple[str, ...]
@@ -43,6 +45,7 @@ class DataFacts:
     fits: float | None = None
     fingerprints: dict[str, str] = field(default_factory=dict)
     stopped: bool = False
+    conditions: dict[str, str] = field(default_factory=dict)
 
 
 def load_facts(path: Path) -> DataFacts:
@@ -71,12 +74,11 @@ def load_complete(path: Path) -> TrainConfig:
 def load_metrics(path: Path) -> list[dict[str, str]]:
     """The rows of a table of metrics, one for each epoch, with a number in every cell."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
+        rows = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
         for row in rows:
             _ = [float(value) for value in row.values()]
     except (OSError, ValueError, TypeError, csv.Error) as error:
-        raise complaint(str(path), "a table of metrics", str(error), "Train or copy the run anew.") from None
+        raise complaint(str(path), "a table of metrics", error, "Train or copy the run anew.") from None
     if any(list(row) != METRICS for row in rows):
         raise complaint(str(path), f"the columns {', '.join(METRICS)}", "others", "Train or copy the run anew.")
     return rows

@@ -1,18 +1,30 @@
-"""Dataclasses from JSON files, every field checked; files that are written whole or not at all."""
+"""JSON that every reader takes, and dataclasses from JSON files, every field checked."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable
-from contextlib import suppress
+import math
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from torchcaps.errors import complaint
+from torchcaps.files import read_text
 
 Value = TypeVar("Value")
+
+
+def as_json(value: Any, indent: int = 2) -> str:
+    """Plain values as JSON. It knows neither NaN nor infinity: null stands for them."""
+    return json.dumps(_finite(value), indent=indent, default=str, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def read_fields(kind: type[Value], path: Path, what: str) -> Value:
@@ -33,9 +45,9 @@ def read_fields(kind: type[Value], path: Path, what: str) -> Value:
 def read_object(path: Path, what: str) -> dict[str, Any]:
     """The JSON object in a file."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise complaint(str(path), f"a JSON file of {what}", str(error), "Give the file of a run.") from None
+        raise complaint(str(path), f"a JSON file of {what}", error, "Give the file of a run.") from None
     if not isinstance(values, dict):
         raise complaint(str(path), f"a JSON object of {what}", type(values).__name__, "Give the file of a run.")
     return values
@@ -68,25 +80,3 @@ def _as_a(hint: Any, value: Any) -> Any:
 
 def _text(hint: Any) -> str:
     return getattr(hint, "__name__", str(hint)) if get_origin(hint) is None else str(hint).replace("typing.", "")
-
-
-def write_whole(path: Path, content: str | bytes | Iterable[str]) -> None:
-    """Write a file so that it is either the old or the new one, whatever happens: a kill, a full disk, a power cut."""
-    pieces = (content,) if isinstance(content, str | bytes) else content
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.writelines(piece.encode() if isinstance(piece, str) else piece for piece in pieces)
-            file.flush()
-            os.fsync(file.fileno())  # else the new name may reach the disk before what it names
-        os.replace(temporary, path)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from torchcaps.data import DATASETS
 from torchcaps.errors import InputError, check_choice
+from torchcaps.folders import find_runs
 from torchcaps.models import MODELS
 from torchcaps.routing import ROUTINGS
-from torchcaps.runs import Run, find_runs
+from torchcaps.runs import Run
 
 
 def rows_of(what: str, folder: Path = Path("runs")) -> list[list[str]]:

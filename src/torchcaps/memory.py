@@ -1,27 +1,113 @@
-"""How much memory there is, and the most that this process has held."""
+"""How much memory there is, the most that this process has held, and what to do when there is no more."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+THREAD = 8 << 20  # bytes of addresses for the stack of a thread, of which little is ever touched
+# What torch, CUDA, numpy and the C++ library say when an allocation fails; other errors do not use these words.
+SAYINGS = ("not enough memory", "out of memory", "cannot allocate memory", "can't allocate memory", "bad_alloc")
 
 
 def highest_memory() -> int | None:
     """The most bytes that this process has held so far; None where that cannot be seen."""
-    status = Path("/proc/self/status")
-    if status.exists():  # getrusage would tell of the parent process too
-        (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
+    held = _status("VmHWM")
+    if held is not None or resource is None:  # getrusage would tell of the parent process too
+        return held
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def physical_memory() -> int | None:
-    """The bytes of memory that this machine has; None where that cannot be seen."""
+def available_memory() -> int | None:
+    """The bytes of memory that this process may use: of the machine, its control group or its address limit."""
+    found = [_machine(), _control_group(), _address_limit()]
+    return min((bytes_ for bytes_ in found if bytes_ is not None), default=None)
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Does an error say that memory was asked for and not to be had?"""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:  # it may have been met while another one was handled
+        seen.append(error)
+        if isinstance(error, MemoryError) or any(saying in str(error).lower() for saying in SAYINGS):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+@contextmanager
+def bounded_memory() -> Iterator[None]:
+    """Within a control group with a limit, let allocations above it fail, so that they can be told.
+
+    Linux would end the process instead, without a word. The bound is on addresses that can be written, of which a
+    process has more than it touches: those it has now, and those of threads, are granted on top.
+    """
+    group, machine = _control_group(), _machine()
+    if resource is None or not hasattr(resource, "RLIMIT_DATA") or group is None or (machine or 0) <= group:
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    untouched = max(0, (_status("VmData") or 0) - (_status("RssAnon") or 0))
+    bound = group + untouched + THREAD * (os.cpu_count() or 1)
+    known = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (min([bound, *known]), hard))
+    try:
+        yield
+    finally:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _machine() -> int | None:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):  # Windows
         return None
+
+
+def _address_limit() -> int | None:
+    if resource is None:
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def _control_group() -> int | None:
+    """The lowest limit of the control groups that this process is in (version 2, or 1), if there is one."""
+    limits = []
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, kinds, place = line.split(":", 2)
+            if kinds not in ("", "memory"):
+                continue
+            root = Path("/sys/fs/cgroup", kinds)
+            name = "memory.limit_in_bytes" if kinds else "memory.max"
+            own = root / place.lstrip("/")
+            for folder in (own, *own.parents):
+                limits += _limit(folder / name)
+                if folder == root:
+                    break
+    return min(limits, default=None)
+
+
+def _limit(path: Path) -> list[int]:
+    with suppress(OSError, ValueError):  # "max" is no limit
+        return [int(path.read_text())]
+    return []
+
+
+def _status(name: str) -> int | None:
+    """A line of Linux's account of this process, in bytes."""
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    return None

@@ -6,7 +6,10 @@ import contextlib
 import inspect
 import io
 import re
+import sys
 from typing import TypeVar
+
+from torchcaps.neutral import terminal
 
 Config = TypeVar("Config")
 
@@ -19,7 +22,7 @@ def parse(kind: type[Config], words: list[str], command: str, examples: str, def
 
     said = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(terminal(sys.stdout)):
             parsed: Config = tyro.cli(  # type: ignore[assignment]  # a default of None means that there is none
                 kind,
                 args=_said_plainly(words),

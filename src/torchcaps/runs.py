@@ -7,13 +7,16 @@ vocabulary.json    of texts: the words that the network knows, and how a text is
 metrics.csv        one row for each epoch
 model.safetensors  the weights that did best on the validation part
 last.ckpt          everything needed to go on
+train.log          what was said during training, and under which conditions it ran
 README.md          a card, as model hubs read it
+
+The folder may come from a stranger: every file of it is reached through `Run.path`, which refuses links that leave it.
 """
 
 from __future__ import annotations
 
-import json
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +33,7 @@ from torchcaps.data import (
     TextSet,
     Vocabulary,
     in_classes,
+    only_reading,
     open_data,
     read_names,
     row_finder,
@@ -37,8 +41,10 @@ from torchcaps.data import (
 )
 from torchcaps.errors import InputError, complaint, shape_text
 from torchcaps.facts import DataFacts, load_complete, load_facts, load_metrics
-from torchcaps.fields import write_whole
-from torchcaps.memory import physical_memory
+from torchcaps.fields import as_json
+from torchcaps.files import atomic_write, inside
+from torchcaps.folders import check_new
+from torchcaps.memory import available_memory
 from torchcaps.models import create_model
 from torchcaps.rundata import columns_of, limit, read_data
 from torchcaps.weights import load_weights, refused, save_weights
@@ -52,42 +58,53 @@ class Run:
     config: TrainConfig
     facts: DataFacts
 
+    def path(self, *names: str) -> Path:
+        """A file or folder of the run; a link that leads out of it is refused."""
+        return inside(self.folder, *names)
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
     @property
     def weights(self) -> Path:
-        return self.folder / "model.safetensors"
+        return self.path("model.safetensors")
 
     @property
     def checkpoint(self) -> Path:
-        return self.folder / "last.ckpt"
+        return self.path("last.ckpt")
 
     @property
     def metrics(self) -> Path:
-        return self.folder / "metrics.csv"
+        return self.path("metrics.csv")
 
     @property
     def vocabulary(self) -> Path:
-        return self.folder / "vocabulary.json"
+        return self.path("vocabulary.json")
+
+    @property
+    def log(self) -> Path:
+        return self.path("train.log")
 
     def begin(self, parts: Splits, vocabulary: Vocabulary | None = None) -> Run:
         """Write down what the run is to be, in a new folder."""
-        if (self.folder / "config.json").exists():
-            refuse_folder(self.folder)
+        check_new(self.folder)
         stored = {word: part for word, part in parts._asdict().items() if isinstance(part, Labelled)}
         marks = {word: part.fingerprint() for word, part in stored.items()}
         run = replace(self, facts=replace(self.facts, fingerprints=marks))
         try:
             run.folder.mkdir(parents=True, exist_ok=True)
-            write_names(run.folder / "split.json", {word: part.names for word, part in stored.items()})
+            write_names(run.path("split.json"), {word: part.names for word, part in stored.items()})
             if vocabulary is not None:
                 vocabulary.save(run.vocabulary)
             run.save_facts()
-            save_config(run.config, run.folder / "config.json")
+            save_config(run.config, run.path("config.json"))
         except OSError as error:
             raise complaint(str(run.folder), "a folder to write to", str(error), "Choose another --out.") from None
         return run
 
     def save_facts(self) -> None:
-        write_whole(self.folder / "data.json", json.dumps(asdict(self.facts), indent=2))
+        atomic_write(self.path("data.json"), as_json(asdict(self.facts)))
 
     @classmethod
     def open(cls, folder: Path | str) -> Run:
@@ -96,8 +113,8 @@ class Run:
             got = "no such folder" if not folder.exists() else "no config.json in it"
             remedy = "List the runs with: torchcaps list runs."
             raise complaint(str(folder), "a run folder", got, remedy)
-        facts = load_facts(folder / "data.json")
-        return cls(folder, load_complete(folder / "config.json"), facts)
+        facts = load_facts(inside(folder, "data.json"))
+        return cls(folder, load_complete(inside(folder, "config.json")), facts)
 
     def with_facts(self, **changes: Any) -> Run:
         run = replace(self, facts=replace(self.facts, **changes))
@@ -141,13 +158,20 @@ class Run:
     def save_weights(self, model: torch.nn.Module) -> None:
         save_weights(self.weights, model)
 
-    def load_parts(self, data: Labelled | Splits | None = None) -> Splits:
+    def data_folder(self, given: Path | None) -> tuple[Path | None, AbstractContextManager[None]]:
+        """Where data sets by name are: the folder that a user gives now, or that of the run, which is only read."""
+        own = self.config.data_dir
+        return (given, nullcontext()) if given is not None or own is None else (own, only_reading())
+
+    def load_parts(self, data: Labelled | Splits | None = None, data_dir: Path | None = None) -> Splits:
         """The data of this run (or a copy of them) in the parts that were written down; others are refused."""
         if data is None:
             if self.config.data not in DATASETS and not Path(self.config.data).exists():
                 remedy = f"Put them back, or test on others: torchcaps evaluate {self.folder} --data FOLDER"
                 raise complaint(str(self.folder), f"its data in {self.config.data}", "nothing there", remedy)
-            data = read_data(self.config)
+            folder, allowed = self.data_folder(data_dir)
+            with allowed:
+                data = read_data(replace(self.config, data_dir=folder))
         parts = self._as_written(data) if isinstance(data, Labelled) else limit(data, self.config)
         for word, known in self.facts.fingerprints.items():
             part = getattr(parts, word)
@@ -198,7 +222,7 @@ class Run:
 
     def split_names(self) -> dict[str, Names]:
         """The names of the examples of each part, as they were written down."""
-        path = self.folder / "split.json"
+        path = self.path("split.json")
         try:
             names = read_names(path)
         except (OSError, ValueError, RecursionError) as error:
@@ -218,17 +242,18 @@ def parts_for(run: Run, source: str | None = None, data_dir: Path | None = None)
 
     A moved copy of the run's own data keeps the split of the run; of other files, all are for testing.
     """
-    config = replace(run.config, data_dir=data_dir or run.config.data_dir)
-    run = replace(run, config=config)
+    config = run.config
     if source is None:
-        return run.load_parts()
+        return run.load_parts(data_dir=data_dir)
     size, colour = config.size, None
     if run.facts.image_shape is not None:
         channels, height, width = run.facts.image_shape
         colour = {1: False, 3: True}.get(channels)
         if source not in DATASETS and size is None and height == width:
             size = height
-    data = open_data(source, folder=config.data_dir, size=size, colour=colour, columns=columns_of(config))
+    folder, allowed = run.data_folder(data_dir)
+    with allowed:
+        data = open_data(source, folder=folder, size=size, colour=colour, columns=columns_of(config))
     if source.endswith("-5k") and config.data in ("mnist", "multimnist", "translated", "affnist"):
         warnings.warn(f"the digits of {source} are among those that {config.data} trains on: no test", stacklevel=2)
     if isinstance(data, Labelled):
@@ -255,30 +280,9 @@ def _check_kind(run: Run, source: str, data: Any) -> None:
         raise complaint(source, expected, "the other kind", "Choose other data.")
 
 
-def next_folder(config: TrainConfig, root: Path = Path("runs")) -> Path:
-    """A free folder for a new run: runs/DATA-MODEL, or with -2, -3, ... behind it."""
-    stem = f"{Path(config.data).stem or 'data'}-{config.model}" + (f"-{config.routing}" if config.routing else "")
-    number = 1
-    while (folder := root / (stem if number == 1 else f"{stem}-{number}")).exists():
-        number += 1
-    return folder
-
-
-def refuse_folder(folder: Path) -> None:
-    remedy = f"Choose another --out, or go on with it: torchcaps train --resume {folder}"
-    raise complaint(str(folder), "a new folder", "one that holds a run already", remedy)
-
-
-def find_runs(root: Path) -> list[Path]:
-    """Run folders at or below `root`, no deeper than three levels."""
-    depths = ("", "*/", "*/*/", "*/*/*/")
-    found = {path.parent for depth in depths for path in root.glob(f"{depth}config.json")}
-    return sorted(folder for folder in found if (folder / "data.json").exists())
-
-
 def _check_room(model: torch.nn.Module) -> None:
     """Refuse a network that no memory here could hold."""
-    needed, there = sum(tensor.nbytes for tensor in model.state_dict().values()), physical_memory()
+    needed, there = sum(tensor.nbytes for tensor in model.state_dict().values()), available_memory()
     if there is not None and needed > there:
         got = f"one of {needed / 2**30:,.1f} GB"
         raise complaint("model", f"a network that fits {there / 2**30:.1f} GB of memory", got, "Make it smaller.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -11,19 +12,20 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from torchcaps.errors import complaint
-from torchcaps.fields import write_whole
+from torchcaps.files import atomic_write, open_regular
 
 SUM = "crc32"  # among the metadata of the file
 
 
 def save_weights(path: Path, model: torch.nn.Module) -> None:
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    write_whole(path, save(state, {SUM: _sum(state)}))
+    atomic_write(path, save(state, {SUM: _sum(state)}))
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
     """The tensors of a file by name; a file that is broken, or whose numbers have changed, is refused."""
     try:
+        open_regular(path).close()
         with safe_open(path, "pt") as file:
             known = (file.metadata() or {}).get(SUM)
         state = load(path.read_bytes())  # the tensors of `safe_open` leave memory behind, a little each (0.8.0)
@@ -31,7 +33,16 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         raise refused(path, str(error)) from None
     if known is not None and known != _sum(state):
         raise refused(path, "numbers that have changed")
+    broken = first_not_finite(state)
+    if broken is not None:
+        raise complaint(str(path), "weights that are finite numbers", f"others in {broken}", "Train or copy it anew.")
     return state
+
+
+def first_not_finite(state: Mapping[str, Tensor]) -> str | None:
+    """The name of the first tensor with a NaN or an infinity in it, if there is one."""
+    floats = ((name, tensor) for name, tensor in state.items() if tensor.is_floating_point())
+    return next((name for name, tensor in floats if not bool(tensor.isfinite().all())), None)
 
 
 def refused(path: Path, reason: str) -> Exception:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import io
 import platform
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +14,8 @@ from torchcaps.bench.cases import CASES, Built, Results, step
 from torchcaps.bench.exported import time_export
 from torchcaps.bench.measure import interleaved, machine_peaks, middle, peak_memory
 from torchcaps.export import missing_package
+from torchcaps.fields import as_json
+from torchcaps.files import atomic_write
 from torchcaps.native import describe
 
 EXPORT = "export"  # the one case without a textbook version
@@ -160,11 +162,13 @@ def draw_growth(curves: Curves, out: Path) -> Path:
         line[0].set_ylabel("forward + backward, ms")
         line[0].legend(frameon=False)
     out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=110)
+    content = io.BytesIO()
+    figure.savefig(content, dpi=110, format=out.suffix[1:] or "png")
+    atomic_write(out, content.getvalue())
     return out
 
 
 def _write(path: Path, figures: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(figures, indent=1) + "\n")
+    atomic_write(path, as_json(figures, indent=1) + "\n")
     print(f"\nfigures written to {path}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict, replace
 from itertools import chain
@@ -10,6 +9,8 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
+from torchcaps.fields import as_json
+from torchcaps.neutral import shown, terminal
 from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
@@ -48,20 +49,20 @@ def predict_command(words: list[str]) -> None:
     if options.json:
         print("[")
         for number, answer in enumerate(found):
-            print(",\n" if number else "", indent(json.dumps(vars(answer), indent=2), "  "), sep="", end="")
+            print(",\n" if number else "", indent(as_json(vars(answer)), "  "), sep="", end="")
         print("\n]")
         return
     if run.facts.vocabulary is not None:
         for answer in found:
             sure = ", ".join(f"{value:.2f}" for value in answer.confidence)
-            print(f"{', '.join(answer.labels) or '-':<16}  {sure:<10}  {_shortened(answer.text)}")
+            print(f"{shown(', '.join(answer.labels)) or '-':<16}  {sure:<10}  {_shortened(answer.text)}")
         return
-    width = max(4, *map(len, collect(files)))
+    width = max(4, *(len(shown(name)) for name in collect(files)))
     print(f"{'file':<{width}}  {'class':<16}  confidence  reconstruction")
     for answer in found:
         fit = {True: "fits", False: "does not fit", None: "-"}[answer.fits]
         sure = ", ".join(f"{value:.2f}" for value in answer.confidence)
-        print(f"{answer.file:<{width}}  {', '.join(answer.labels):<16}  {sure:<10}  {fit}")
+        print(f"{shown(answer.file):<{width}}  {shown(', '.join(answer.labels)):<16}  {sure:<10}  {fit}")
 
 
 def _texts(command: str, options: TextInputs, run: Run) -> Iterator[str]:
@@ -86,7 +87,7 @@ def _run_on_texts(command: str, options: TextInputs) -> tuple[Run, list[str]]:
 
 def _shortened(text: str, most: int = 90) -> str:
     """A text on one line that fits a terminal."""
-    words = " ".join(text.split())
+    words = shown(" ".join(text.split()))
     return words if len(words) <= most else f"{words[: most - 3]}..."
 
 
@@ -113,22 +114,24 @@ def explain_command(words: list[str]) -> None:
         flags = "--example, --label, --grid, --factors"
         raise complaint(flags, "a run on images", "one on texts", "Drop them.")
     from torchcaps.explain import coloured, explain_texts, html_page
+    from torchcaps.files import atomic_write
 
     texts = list(_texts("explain", options, run))
     found = explain_texts(run, texts, top=options.top)
     if options.html is not None:
         options.html.parent.mkdir(parents=True, exist_ok=True)
-        options.html.write_text(html_page(found), encoding="utf-8")
+        atomic_write(options.html, html_page(found))
         print(f"page: {options.html}", file=sys.stderr)
     if options.json:
-        print(json.dumps([[asdict(one) for one in several] for several in found], indent=2))
+        print(as_json([[asdict(one) for one in several] for several in found]))
         return None
     paint = sys.stdout.isatty()
     for text, several in zip(texts, found, strict=True):
         for one in several:
-            print(f"{one.label} ({one.confidence:.2f}): {coloured(one) if paint else one.text}")
+            text_shown = coloured(one) if paint else shown(one.text)
+            print(f"{shown(one.label)} ({one.confidence:.2f}): {text_shown}", file=terminal(sys.stdout))
             for ngram in one.ngrams:
-                print(f"  {ngram.strength:>6.1%}  {ngram.text}")
+                print(f"  {ngram.strength:>6.1%}  {shown(ngram.text)}")
         if not several:
             print(f"no class above a half: {_shortened(text)}")
     return None
@@ -159,7 +162,7 @@ def similar_command(words: list[str]) -> None:
             }
             for row, each in enumerate(zip(best.indices.tolist(), best.values.tolist(), strict=True))
         ]
-        print(json.dumps(rows, indent=2))
+        print(as_json(rows))
         return
     for text, places, values in zip(texts, best.indices.tolist(), best.values.tolist(), strict=True):
         print(_shortened(text))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
 from torchcaps.commands.networks import open_networks, percent, print_pictures, print_table, write_results
+from torchcaps.fields import as_json
 from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def attack_command(words: list[str]) -> None:
     }
     made = "" if options.transfer is None else f", changes made on {options.transfer}"
     if options.json:
-        print(json.dumps(summary, indent=2, allow_nan=False))
+        print(as_json(summary))
     else:
         print(f"{networks.run.config.data}, test: {len(data):,} examples{made}")
         _show(curves, verdicts)
@@ -64,7 +64,7 @@ def attack_command(words: list[str]) -> None:
         if silent := max(curve.silent for curve in found):
             got = f"warning: {silent:.1%} of the examples have no gradient at all"
             print(f"{got} in {options.transfer or name}: of these the attack says nothing", file=sys.stderr)
-    folder = networks.run.folder / "attack"
+    folder = networks.run.path("attack")
     write_results(folder, summary)
     from torchcaps.plots.attacks import attack_examples_figure, attack_figure
     from torchcaps.plots.style import save_figures

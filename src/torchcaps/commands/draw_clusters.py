@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from torchcaps.commands.pictures import picture_place, save_picture, tell_picture
+from torchcaps.fields import as_json
 from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def draw_clusters(words: list[str]) -> None:
     names = [name for name in (options.routing, options.beside) if name is not None]
     traces = [_trace(name, drawn, options) for name in names]
     if options.json:
-        print(json.dumps([trace.as_dict() for trace in traces], indent=2))
+        print(as_json([trace.as_dict() for trace in traces]))
     else:
         for trace in traces:
             _show_trace(title_of(trace), trace, drawn)

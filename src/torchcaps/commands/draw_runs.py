@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from torchcaps.commands.pictures import picture_place, save_picture
+from torchcaps.fields import as_json
 from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
@@ -113,4 +113,4 @@ def _watched(options: DrawRun, what: str) -> tuple[Voted, Tensor, list[int], tup
 
 
 def _print_json(values: dict[str, object]) -> None:
-    print(json.dumps(values, indent=2))
+    print(as_json(values))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import sys
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchcaps.fields import write_whole
+from torchcaps.fields import as_json
+from torchcaps.files import atomic_write
+from torchcaps.neutral import csv_cell, shown
 from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
@@ -59,18 +60,17 @@ def evaluate_command(words: list[str]) -> None:
         results["logistic regression"] = bag_of_words(parts.train, next(iter(wanted.values())))
     summary = {"data": source, **{name: _summary(result) for name, result in results.items()}}
     if options.json:
-        print(json.dumps(summary, indent=2, allow_nan=False))
+        print(as_json(summary))
     else:
         for name, result in results.items():
-            _show(f"{source}, {name}", result)
-    folder = run.folder / "evaluation"
-    if options.data is not None or options.part != "test":
-        folder = folder / f"{Path(source).stem}-{options.part}"
+            _show(f"{shown(source)}, {name}", result)
+    own = options.data is None and options.part == "test"
+    folder = run.path("evaluation", *([] if own else [f"{Path(source).stem}-{options.part}"]))
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "results.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    atomic_write(folder / "results.json", as_json(summary) + "\n")
     wrong = _mistakes(next(iter(wanted.values())), next(iter(results.values())))
-    write_whole(folder / "mistakes.csv", wrong)
-    if folder == run.folder / "evaluation":
+    atomic_write(folder / "mistakes.csv", wrong)
+    if own:
         write_card(run)
     if options.pictures:
         from torchcaps.plots.evaluation import evaluation_pictures
@@ -97,7 +97,7 @@ def _mistakes(data: Examples, result: Evaluation) -> str:
     from torchcaps.data import Labelled
     from torchcaps.evaluate import said_classes, shown_classes
 
-    names = data.names if isinstance(data, Labelled) else range(len(data))
+    names: Any = data.names if isinstance(data, Labelled) else range(len(data))
     labels = result.labels if result.many or result.labels.shape[-1] > 1 else result.labels[:, 0]
     truth, said = shown_classes(labels, len(result.classes)), said_classes(result.activations, labels)
     sure = result.activations.amax(-1)
@@ -107,7 +107,7 @@ def _mistakes(data: Examples, result: Evaluation) -> str:
     table.writerow(["example", "label", "answer", "confidence"])
     for row in rows[sure[rows].argsort(descending=True, stable=True)].tolist():
         named = ["; ".join(compress(result.classes, each[row].tolist())) for each in (truth, said)]
-        table.writerow([names[row], *named, f"{sure[row]:.4f}"])
+        table.writerow([*(csv_cell(str(text)) for text in (names[row], *named)), f"{sure[row]:.4f}"])
     return file.getvalue()
 
 
@@ -126,9 +126,9 @@ def _show(title: str, result: Evaluation) -> None:
         ):
             parts = ", ".join(f"{what} {found[f'{what}_{name}']:.2%}" for what in ("precision", "recall", "f1"))
             print(f"{word}: {parts}")
-    width = max(5, *(len(name) for name in result.classes))
+    width = max(5, *(len(shown(name)) for name in result.classes))
     print(f"\n{'class':<{width}}  {'count':>7}  {'recall':>7}  {'precision':>9}")
     for name, count, recall, precision in result.per_class():
         shares = [f"{share:.2%}" if share == share else "-" for share in (recall, precision)]
-        print(f"{name:<{width}}  {count:>7,}  {shares[0]:>7}  {shares[1]:>9}")
+        print(f"{shown(name):<{width}}  {count:>7,}  {shares[0]:>7}  {shares[1]:>9}")
     print()

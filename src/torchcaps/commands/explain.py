@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchcaps.fields import write_whole
+from torchcaps.fields import as_json
+from torchcaps.files import atomic_write
+from torchcaps.neutral import shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +42,7 @@ def explain_images(run: Run, options: Explain) -> None:
         check_decoder("--grid", model)
     if options.factors and not isinstance(model, CapsuleModel):
         raise complaint("--factors", "a capsule network", run.config.model, "Drop it.")
-    folder = run.folder / "explain"
+    folder = run.path("explain")
     summary: dict[str, Any] = {"pictures": []}
 
     def keep(figures: dict[str, Figure]) -> None:
@@ -62,8 +63,8 @@ def explain_images(run: Run, options: Explain) -> None:
                 _show_numbers(facts)
             keep(figures)
     if options.json:
-        print(json.dumps(summary, indent=2))
-    write_whole(folder / "results.json", json.dumps(summary, indent=2) + "\n")
+        print(as_json(summary))
+    atomic_write(folder / "results.json", as_json(summary) + "\n")
     if summary["pictures"]:
         _say_what_is_missing(model)
 
@@ -190,16 +191,16 @@ def _factors(model: ImageModel, run: Run, options: Explain) -> tuple[dict[str, A
 
 def _show(name: str, facts: dict[str, Any]) -> None:
     errors = facts.get("errors", {})
-    print(f"{name}\n  {'class':<12}  activation" + ("  error of its drawing" if errors else ""))
+    print(f"{shown(name)}\n  {'class':<12}  activation" + ("  error of its drawing" if errors else ""))
     for row in facts["classes"]:
         error = f"  {errors[row['class']]:.4f}" if row["class"] in errors else ""
-        print(f"  {row['class']:<12}  {row['activation']:>10.2f}{error}")
+        print(f"  {shown(row['class']):<12}  {row['activation']:>10.2f}{error}")
     if facts.get("parts"):
         print(f"  {'part':<18}  {'for':<12}  activation  coupling  contribution   share")
     for row in facts.get("parts", []):
         part = f"type {row['type']}" + ("" if row["place"] is None else f" at {row['place'][0]}, {row['place'][-1]}")
         numbers = f"{row['activation']:>10.2f}  {row['couplings'][-1]:>8.3f}  {row['contribution']:>12.3f}"
-        print(f"  {part:<18}  {row['class']:<12}  {numbers}  {row['share']:>6.1%}")
+        print(f"  {part:<18}  {shown(row['class']):<12}  {numbers}  {row['share']:>6.1%}")
     print()
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from torchcaps.fields import write_whole
+from torchcaps.fields import as_json
+from torchcaps.files import atomic_write
 from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ def health_command(words: list[str]) -> None:
         without = ablate(model, data, sample(parts.validation if len(parts.validation) else parts.train, options.count))
     summary = _summary(found, without)
     if options.json:
-        print(json.dumps(summary, indent=2, allow_nan=False))
+        print(as_json(summary))
     else:
         _show(found, without)
-    folder = run.folder / "health"
+    folder = run.path("health")
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "results.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    atomic_write(folder / "results.json", as_json(summary) + "\n")
     for path in health_pictures(found, without, folder):
         print(f"picture: {path}", file=sys.stderr)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from torchcaps.commands.networks import open_networks, percent, print_pictures, print_table, write_results
+from torchcaps.fields import as_json
 from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ def jumble_command(words: list[str]) -> None:
         "verdicts": verdicts,
     }
     if options.json:
-        print(json.dumps(summary, indent=2, allow_nan=False))
+        print(as_json(summary))
     else:
         print(f"{networks.run.config.data}, test: {len(data):,} examples\n")
         rows = [_row(name, result) for name, found in results.items() for result in found.values()]
         print_table(["run", "images", "confidence", "of the truth", "accuracy (95 % interval)"], rows)
         print("", *verdicts, sep="\n")
-    folder = networks.run.folder / "jumble"
+    folder = networks.run.path("jumble")
     write_results(folder, summary)
     from torchcaps.plots.jumble import confidence_figure, jumble_figure
     from torchcaps.plots.style import save_figures

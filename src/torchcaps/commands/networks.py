@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchcaps.fields import write_whole
+from torchcaps.fields import as_json
+from torchcaps.files import atomic_write
+from torchcaps.neutral import shown
 
 if TYPE_CHECKING:
     from torchcaps.models import ImageModel
@@ -71,6 +72,7 @@ def _check_alike(first: Run, run: Run) -> None:
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns as wide as they must be, those of numbers to the right."""
+    rows = [[shown(cell) for cell in row] for row in rows]
     lines = [""] * (1 + len(rows))
     for title, *cells in zip(head, *rows, strict=True):
         side = ">" if all(cell[:1].isdigit() for cell in cells) and title != head[0] else "<"
@@ -85,7 +87,7 @@ def percent(rate: float, interval: tuple[float, float]) -> str:
 
 def write_results(folder: Path, summary: Mapping[str, object]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "results.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    atomic_write(folder / "results.json", as_json(summary) + "\n")
 
 
 def print_pictures(paths: Sequence[Path]) -> None:

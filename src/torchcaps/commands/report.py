@@ -20,6 +20,6 @@ def report_command(words: list[str]) -> None:
     check_count("report", "count", options.count)
     device = choose_device("report", options.device)
     run = Run.open(options.run)
-    target = options.out or run.folder / "report.html"
+    target = options.out or run.path("report.html")
     path = write_report(run, target, data_dir=options.data_dir, count=options.count, device=device)
     print(f"page: {path}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from torchcaps.neutral import shown
 from torchcaps.parsing import parse
 
 
@@ -11,7 +12,7 @@ def list_command(words: list[str]) -> None:
     options = parse(List, words, "list", "  torchcaps list datasets\n  torchcaps list runs")
     from torchcaps.listing import rows_of
 
-    rows = rows_of(options.what, options.folder)
+    rows = [[shown(cell) for cell in row] for row in rows_of(options.what, options.folder)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
     for row in rows:
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())

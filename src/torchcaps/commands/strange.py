@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchcaps.commands.networks import open_networks, print_pictures, print_table, write_results
+from torchcaps.fields import as_json
 from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def strange_command(words: list[str]) -> None:
         "verdicts": verdicts,
     }
     if options.json:
-        print(json.dumps(summary, indent=2, allow_nan=False))
+        print(as_json(summary))
     else:
         print(f"{networks.run.config.data}, test: {len(data):,} examples are known\n")
         rows = [
@@ -63,7 +63,7 @@ def strange_command(words: list[str]) -> None:
         ]
         print_table(["strange", "examples", "detector", "area (95 % interval)", "found at 5% false alarms"], rows)
         print("", *verdicts, sep="\n")
-    target = networks.run.folder / "strange"
+    target = networks.run.path("strange")
     write_results(target, summary)
     from torchcaps.plots.strange import roc_figure
     from torchcaps.plots.style import save_figures

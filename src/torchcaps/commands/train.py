@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -35,19 +34,20 @@ def train_command(words: list[str]) -> None:
         raise complaint("train --resume", expected, "some", "Drop them.")
     from torchcaps.runs import Run
     from torchcaps.train import resume, train, train_folds
+    from torchcaps.train.log import say
     from torchcaps.train.team import one_voice
 
     config = TrainConfig(**_values(options, TrainConfig))
     with one_voice():
         if config.folds is not None and config.fold is None and options.resume is None:
-            print(train_folds(config))
+            say(train_folds(config))
             return
         again = options.resume
         before = None if again is None else _bytes(Run.open(again).metrics)
         run = train(config) if again is None else resume(again, config.devices, config.nodes)
         if before is not None and before == _bytes(run.metrics):
-            print("This run was finished; to train longer, begin another with --config and --epochs.", file=sys.stderr)
-        print(f"\nThe best weights are in {run.weights}. Next: torchcaps evaluate {run.folder}")
+            say("This run was finished; to train longer, begin another with --config and --epochs.", error=True)
+        say(f"\nThe best weights are in {run.weights}. Next: torchcaps evaluate {run.folder}", run.log)
 
 
 def _bytes(path: Path) -> int:

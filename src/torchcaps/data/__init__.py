@@ -18,7 +18,7 @@ from torchcaps.data.files import load_folder, load_idx, load_npz, pictures_in, r
 from torchcaps.data.generated import PairSet
 from torchcaps.data.smallnorb import read_norb, write_norb
 from torchcaps.data.sources import make_parts, open_data
-from torchcaps.data.stored import Names, Stack, Strings, data_folder
+from torchcaps.data.stored import Names, Stack, Strings, data_folder, only_reading
 from torchcaps.data.tables import Columns, is_table, load_table, texts_in
 from torchcaps.data.texts import TextSet, Vocabulary, padded
 from torchcaps.data.vectors import WordVectors, read_vectors
@@ -57,6 +57,7 @@ __all__ = [
     "load_npz",
     "load_table",
     "make_parts",
+    "only_reading",
     "open_data",
     "padded",
     "pictures_in",

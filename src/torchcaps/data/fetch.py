@@ -8,13 +8,17 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import sys
 import zlib
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from torchcaps.data.stored import may_write
 from torchcaps.errors import InputError, complaint
+from torchcaps.neutral import terminal
 
 TIMEOUT = (5, 20)  # seconds to connect and between two packets: without a network one knows soon
 
@@ -98,6 +102,9 @@ def _digest(path: Path, checksum: str, unpack: bool = False) -> bool:
 
 def _fetch(source: Source, file: PublicFile, missing: list[PublicFile], target: Path) -> Path:
     """Fetch a file from the first base that has it. A download is moved to its name only once its sum is right."""
+    if not may_write():
+        remedy = f"Put it there, or give --data-dir {target.parent} to fetch it."
+        raise complaint(source.name, f"{file.name} in {target}, which the run names", "no such file", remedy)
     try:
         import pooch
     except ImportError:
@@ -109,7 +116,8 @@ def _fetch(source: Source, file: PublicFile, missing: list[PublicFile], target: 
     reasons = []
     for base in bases:
         try:
-            pooch.retrieve(base + file.name, file.checksum, file.name, target, downloader=downloader)
+            with redirect_stderr(terminal(sys.stderr)):  # for its bar
+                pooch.retrieve(base + file.name, file.checksum, file.name, target, downloader=downloader)
             return target / file.name
         except (OSError, ValueError) as error:  # requests' errors are OSErrors; a wrong sum is a ValueError
             reasons.append(_reason(error, urlsplit(base).netloc or base))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
+import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from copy import copy
 from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryFile
 from threading import Lock
 from typing import IO, Generic, TypeVar
 from weakref import finalize
@@ -30,8 +33,47 @@ OBJECT = 100  # bytes, about, that Python adds to a string
 
 def data_folder(folder: Path | str | None = None) -> Path:
     """Where downloaded data live: the folder given, else TORCHCAPS_DATA, else a cache in the user's home."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(folder or os.environ.get("TORCHCAPS_DATA") or cache / "torchcaps").expanduser()
+    named = folder or os.environ.get("TORCHCAPS_DATA")
+    try:
+        return cache_folder() if named is None or named == "" else Path(named).expanduser()
+    except RuntimeError:  # somebody without a home
+        return _private_folder()
+
+
+def cache_folder() -> Path:
+    """Where caches of this user are; XDG's variable counts only if it names a whole path, as its specification says."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(named) if os.path.isabs(named) else Path.home() / ".cache") / "torchcaps"
+
+
+def _private_folder() -> Path:
+    """A folder among the temporary files that nobody else can write to."""
+    folder = Path(tempfile.gettempdir()) / f"torchcaps-{os.geteuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        remedy = "Remove it, or let TORCHCAPS_DATA name another folder."
+        raise complaint(str(folder), "a folder of yours alone", "one that others can write to", remedy)
+    return folder
+
+
+_only_reading: ContextVar[bool] = ContextVar("only_reading", default=False)
+
+
+@contextmanager
+def only_reading() -> Iterator[None]:
+    """Within, nothing is fetched or kept in a data folder: it was named by a run, perhaps that of a stranger."""
+    token = _only_reading.set(True)
+    try:
+        yield
+    finally:
+        _only_reading.reset(token)
+
+
+def may_write() -> bool:
+    """May data be fetched, or kept, in the data folder?"""
+    return not _only_reading.get()
 
 
 def most_bytes() -> int:
@@ -77,7 +119,7 @@ class Records:
     def _move(self) -> None:
         assert isinstance(self.file, BytesIO)
         self._check_room(self.ends[-1])
-        file = TemporaryFile(dir=data_folder())  # noqa: SIM115 - held as long as the records are
+        file = tempfile.TemporaryFile(dir=data_folder())  # noqa: SIM115 - held as long as the records are
         finalize(self, file.close)
         file.write(self.file.getbuffer())
         self.file = file

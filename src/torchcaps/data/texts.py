@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torchcaps.data.base import Batch, Labelled
 from torchcaps.data.stored import Names, Numbers, Records, pick
 from torchcaps.errors import InputError, complaint, shape_text
-from torchcaps.fields import write_whole
+from torchcaps.files import atomic_write
 
 PADDING, UNKNOWN = "<pad>", "<unk>"  # words number 0 and 1
 # Contractions as word vectors have them (do n't, it 's), words, and every other sign for itself.
@@ -72,7 +72,7 @@ class Vocabulary:
             raise complaint(str(path), "the vocabulary of a run", reason, "Train or copy the run anew.") from None
 
     def save(self, path: Path) -> None:
-        write_whole(path, self.tokenizer.to_str())
+        atomic_write(path, self.tokenizer.to_str())
 
     def __len__(self) -> int:
         return int(self.tokenizer.get_vocab_size())

@@ -15,6 +15,7 @@ from torchcaps.bars import bar
 from torchcaps.data.base import ImageSet, Splits, hold_out
 from torchcaps.data.render import Lamp, Views, render
 from torchcaps.data.solids import KINDS, solid
+from torchcaps.data.stored import may_write
 
 VERSION = 1  # of the drawings: raise it with every change to them, as only a cache of the same version is read
 SIDE = 32
@@ -111,7 +112,9 @@ def _read(path: Path, count: int) -> Tensor | None:
 
 
 def _write(path: Path, images: Tensor) -> None:
-    """Keep the images, if the folder can be written; nobody sees a file that is half done."""
+    """Keep the images, if the folder may and can be written; nobody sees a file that is half done."""
+    if not may_write():
+        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from torchcaps.data.stored import Names, strings
-from torchcaps.fields import write_whole
+from torchcaps.files import atomic_write
 
 
 def write_names(path: Path, parts: Mapping[str, Names]) -> None:
-    write_whole(path, _lines(parts))
+    atomic_write(path, _lines(parts))
 
 
 def _lines(parts: Mapping[str, Names]) -> Iterator[str]:

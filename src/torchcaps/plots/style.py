@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,9 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
+
+from torchcaps.files import atomic_write
+from torchcaps.neutral import shown
 
 RIGHT, WRONG, GREY = "#1b7837", "#b2182b", "#555555"
 # Told apart by the colour-blind as well (Okabe and Ito 2008), for classes, clusters and curves.
@@ -23,7 +27,9 @@ def save_figures(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # drawn as a box
         for name, figure in figures.items():
-            figure.savefig(folder / name, dpi=130)
+            content = io.BytesIO()
+            figure.savefig(content, dpi=130, format=Path(name).suffix[1:])
+            atomic_write(folder / name, content.getvalue())
     return [folder / name for name in figures]
 
 
@@ -38,7 +44,9 @@ def save_frames(figures: Sequence[Figure], path: Path, seconds: Sequence[float])
         frames.append(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB"))
     path.parent.mkdir(parents=True, exist_ok=True)
     held = [round(1000 * each) for each in seconds]
-    frames[0].save(path, save_all=True, append_images=frames[1:], duration=held, loop=0)
+    content = io.BytesIO()
+    frames[0].save(content, format="GIF", save_all=True, append_images=frames[1:], duration=held, loop=0)
+    atomic_write(path, content.getvalue())
     return path
 
 
@@ -53,4 +61,4 @@ def show_image(axes: Any, image: Tensor) -> None:
 
 def plain(name: str) -> str:
     """A class name that can be drawn, whatever bytes a folder was named with."""
-    return name.encode("utf-8", "replace").decode("utf-8")
+    return shown(name)

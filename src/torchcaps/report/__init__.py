@@ -12,6 +12,7 @@ from torchcaps import pages
 from torchcaps.bars import bar
 from torchcaps.errors import complaint
 from torchcaps.evaluate import evaluate
+from torchcaps.files import atomic_write
 from torchcaps.report import basics, inside
 from torchcaps.report.subject import Subject
 from torchcaps.runs import Run, parts_for
@@ -44,5 +45,5 @@ def write_report(
     subject = Subject(run, model, parts, evaluate(model, parts.test), count)
     body = "\n".join(filter(None, (section(subject) for section in bar(SECTIONS, "report", len(SECTIONS)))))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(pages.page(f"torchcaps: {run.folder.name}", body), encoding="utf-8")
+    atomic_write(path, pages.page(f"torchcaps: {run.name}", body))
     return path

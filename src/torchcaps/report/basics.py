@@ -32,7 +32,7 @@ def summary(subject: Subject) -> str:
     boxes = "".join(f"<div><b>{html.escape(big)}</b><span>{small}</span></div>" for big, small in tiles)
     routing = f", routing {run.config.routing}" if run.config.routing else ""
     what = pages.paragraph(f"The network {run.config.model}{routing}, trained on {_data(run)}.", "soft")
-    return f"{pages.heading(run.folder.name, 1)}{what}<div class='tiles'>{boxes}</div>"
+    return f"{pages.heading(run.name, 1)}{what}<div class='tiles'>{boxes}</div>"
 
 
 def _data(run: Run) -> str:
@@ -133,6 +133,6 @@ def words(subject: Subject) -> str:
 def commands(subject: Subject) -> str:
     run = subject.run
     lines = [command_of(run.config), f"torchcaps evaluate {run.folder}", f"torchcaps report {run.folder}"]
-    made = [name for name in ("attack", "jumble", "strange") if (run.folder / name / "results.json").exists()]
+    made = [name for name in ("attack", "jumble", "strange") if run.path(name, "results.json").exists()]
     lines += [f"torchcaps {name} {run.folder}" for name in made]
     return pages.heading("How this was made") + pages.commands(lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +16,8 @@ from torchcaps.analysis.perturb import perturb
 from torchcaps.analysis.reconstruct import draw_triples
 from torchcaps.analysis.trees import routing_tree, trace_image, tree_maps
 from torchcaps.analysis.verdicts import ablation_verdicts, health_verdicts
+from torchcaps.errors import complaint
+from torchcaps.fields import read_object
 from torchcaps.models import CapsuleModel, TextCapsules
 from torchcaps.plots.capsules import apart_figure, sheet_figure, triples_figure
 from torchcaps.plots.evaluation import spread
@@ -125,17 +126,20 @@ QUESTIONS = {
 
 def question(name: str, subject: Subject) -> str:
     """What a command has found of this run, if it was called."""
-    asked, folder = QUESTIONS[name], subject.run.folder / name
-    if not (folder / "results.json").exists():
+    asked, run = QUESTIONS[name], subject.run
+    if not run.path(name, "results.json").exists():
         return ""
-    found = json.loads((folder / "results.json").read_text())
-    verdicts = found.get("verdicts")
-    drawn = {folder / file: alt for file, alt in asked.pictures.items() if (folder / file).exists()}
+    found = read_object(run.path(name, "results.json"), f"what {name} found")
+    verdicts, examples = found.get("verdicts", []), found.get("examples")
+    if not isinstance(examples, int) or not isinstance(verdicts, list):
+        got = f"results of {name} without examples or verdicts"
+        raise complaint("report", f"what torchcaps {name} writes", got, f"Call torchcaps {name} again.")
+    drawn = {run.path(name, file): alt for file, alt in asked.pictures.items() if run.path(name, file).exists()}
     return "".join(
         [
             pages.heading(asked.title),
-            pages.paragraph(f"{asked.words} On {found['examples']:,} test images."),
-            pages.listing(verdicts) if verdicts else "",
+            pages.paragraph(f"{asked.words} On {examples:,} test images."),
+            pages.listing([str(line) for line in verdicts]) if verdicts else "",
             *(pages.image_file(path, alt) for path, alt in drawn.items()),
         ]
     )

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import math
 import re
 import statistics
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -16,12 +14,14 @@ from typing import Any, get_args, get_type_hints
 from torchcaps.analysis.comparison import Comparison, Variant
 from torchcaps.config import TrainConfig, filled
 from torchcaps.data import TextSet, make_parts
-from torchcaps.errors import InputError, check_count, complaint
-from torchcaps.fields import write_whole
+from torchcaps.errors import check_count, complaint
+from torchcaps.fields import as_json
+from torchcaps.files import atomic_write, inside
+from torchcaps.folders import next_folder
 from torchcaps.recipes import check_given, complete
 from torchcaps.rundata import limit, read_data
-from torchcaps.runs import next_folder
-from torchcaps.train.trials import PLACE, Outcome, begin_trials, forget_trials, refuse_folds, run_trial
+from torchcaps.train.log import say
+from torchcaps.train.trials import PLACE, Outcome, begin_trials, refuse_folds, run_trial
 
 FIXED = ("data", "out", "seed", "data_dir", "folds", "fold", "option", "label", *PLACE)
 
@@ -80,28 +80,24 @@ def compare(config: TrainConfig, vary: Sequence[str], seeds: int) -> tuple[Compa
         check_given(each)
     configs = _equal_budget(configs)
     folder = config.out or next_folder(dataclasses.replace(config, model="compare", routing=None))
-    begin_trials(folder, config, {"vary": varied, "seeds": seeds}, "compare", configs.values())
     outcomes: dict[tuple[str, ...], list[Outcome]] = {values: [] for values in configs}
     total = len(configs) * seeds
-    for number, (seed, values) in enumerate(itertools.product(range(seeds), configs), 1):
-        name = "_".join(f"{word}-{value}" for word, value in zip(varied, values, strict=True))
-        place = folder / re.sub(r"[^\w.=+-]", "_", name) / f"seed-{config.seed + seed}"
-        print(f"\n{number} of {total}: {place}", file=sys.stderr, flush=True)
-        try:
+    with begin_trials(folder, config, {"vary": varied, "seeds": seeds}, "compare", configs.values()):
+        for number, (seed, values) in enumerate(itertools.product(range(seeds), configs), 1):
+            name = "_".join(f"{word}-{value}" for word, value in zip(varied, values, strict=True))
+            place = inside(folder, re.sub(r"[^\w.=+-]", "_", name), f"seed-{config.seed + seed}")
+            say(f"\n{number} of {total}: {place}", error=True)
             trial = dataclasses.replace(configs[values], seed=config.seed + seed)
             outcomes[values].append(run_trial(trial, place, apart=True))
-        except InputError:
-            forget_trials(folder, "compare")
-            raise
-        print(f"{number} of {total}: {outcomes[values][-1].score:.2%}", file=sys.stderr, flush=True)
-    variants = tuple(_variant(values, some) for values, some in outcomes.items())
-    found = Comparison(tuple(varied), variants, next(iter(outcomes.values()))[0].measure)
-    summary = {
-        "names": found.names,
-        "measure": found.measure,
-        "variants": [_summary(found, variant) for variant in found.variants],
-    }
-    write_whole(folder / "results.json", json.dumps(summary, indent=2))
+            say(f"{number} of {total}: {outcomes[values][-1].score:.2%}", error=True)
+        variants = tuple(_variant(values, some) for values, some in outcomes.items())
+        found = Comparison(tuple(varied), variants, next(iter(outcomes.values()))[0].measure)
+        summary = {
+            "names": found.names,
+            "measure": found.measure,
+            "variants": [_summary(found, variant) for variant in found.variants],
+        }
+        atomic_write(inside(folder, "results.json"), as_json(summary))
     return found, folder
 
 

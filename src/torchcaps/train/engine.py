@@ -5,10 +5,8 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import os
-import subprocess
-import sys
 import warnings
-from collections.abc import Iterable
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,16 +16,20 @@ from torch.utils.data import DataLoader
 
 from torchcaps.card import write_card
 from torchcaps.config import TrainConfig, filled
-from torchcaps.data import AUGMENTATIONS, DATASETS, Labelled, Splits, TextSet, Vocabulary, make_parts, read_vectors
+from torchcaps.data import Splits, TextSet, Vocabulary, read_vectors
 from torchcaps.device import choose_device
-from torchcaps.errors import check_choice, complaint
+from torchcaps.errors import complaint
 from torchcaps.evaluate import evaluate
-from torchcaps.facts import DataFacts
+from torchcaps.folders import check_new, next_folder
+from torchcaps.locks import locked
 from torchcaps.models import ImageModel, TextModel
-from torchcaps.recipes import check_given, complete
-from torchcaps.rundata import READ, limit, read_data
-from torchcaps.runs import Run, next_folder, refuse_folder
+from torchcaps.recipes import check_given
+from torchcaps.rundata import read_data
+from torchcaps.runs import Run
 from torchcaps.train import team
+from torchcaps.train.conditions import conditions, differences
+from torchcaps.train.log import logged, say, write_log
+from torchcaps.train.plan import checked, draft, planned
 from torchcaps.train.prepare import prepare, quiet
 from torchcaps.train.progress import Progress, WholeFiles
 from torchcaps.train.trainee import Order, Share, Trainee, loader
@@ -52,12 +54,13 @@ def train(config: TrainConfig) -> Run:
         check_given(config)
         team.check_team(config)
         return _together(filled(config.out), config)
-    run, parts = _begin(_checked(config))
-    if team.asked(config):
-        del parts  # the processes that train read their own
-        return _together(run.folder, config)
-    team.tell(run.folder)
-    return _fit(run, parts)
+    with ExitStack() as held:
+        run, parts = _begin(checked(config), held)
+        if not team.asked(config):
+            team.tell(run.folder)
+            return _fit(run, parts)
+    del parts  # the processes that train read their own, and the first of them takes the lock
+    return _together(run.folder, config)
 
 
 def _together(folder: Path, config: TrainConfig) -> Run:
@@ -65,16 +68,15 @@ def _together(folder: Path, config: TrainConfig) -> Run:
     return Run.open(folder)
 
 
-def _begin(config: TrainConfig) -> tuple[Run, Splits]:
-    """A new run folder, and its data."""
+def _begin(config: TrainConfig, held: ExitStack) -> tuple[Run, Splits]:
+    """A new run folder, which stays locked while `held` does, and its data."""
     asked = config
-    config, parts = _planned(config, read_data(config))
+    config, parts = planned(config, read_data(config))
     if asked.epochs is None and filled(config.epochs) > MANY:
-        print(
+        say(
             f"{len(parts.train):,} training examples are few: {config.epochs:,} epochs. --epochs N or --patience N end "
             "sooner, as does Ctrl-C, which keeps the best weights.",
-            file=sys.stderr,
-            flush=True,
+            error=True,
         )
     folder = config.out or next_folder(config)
     config = dataclasses.replace(config, out=folder)
@@ -83,58 +85,25 @@ def _begin(config: TrainConfig) -> tuple[Run, Splits]:
         config = dataclasses.replace(config, devices=devices, nodes=nodes)
     train = parts.train
     if not isinstance(train, TextSet):
-        return _draft(config, parts).begin(parts), parts
+        run = draft(config, parts)
+        held.enter_context(_new_lock(folder))
+        return run.begin(parts), parts
     vectors = None if config.vectors is None else read_vectors(config.vectors)
     vocabulary = Vocabulary.build(train.texts, () if vectors is None else vectors.words, longest=config.max_length)
-    run = _draft(config, parts, len(vocabulary), None if vectors is None else vectors.vectors.shape[1])
+    run = draft(config, parts, len(vocabulary), None if vectors is None else vectors.vectors.shape[1])
+    held.enter_context(_new_lock(folder))
     run = run.begin(parts, vocabulary)
     return run, run.readable(parts)
 
 
-def check_trainable(configs: Iterable[TrainConfig]) -> None:
-    """Refuse what `train` would refuse of any of these, before the first is trained."""
-    data, source = None, None
-    for each in configs:
-        config = _checked(dataclasses.replace(each, out=None))
-        asked = [getattr(config, name) for name in READ]
-        if data is None or asked != source:
-            data, source = read_data(config), asked
-        _draft(*_planned(config, data))
-
-
-def _planned(config: TrainConfig, data: Labelled | Splits) -> tuple[TrainConfig, Splits]:
-    """The config with every option filled in for these data, and the parts that it uses of them."""
-    if config.data in DATASETS and isinstance(data, Splits) and not config.folds:
-        for word in ("validation", "test"):
-            if getattr(config, word) != getattr(TrainConfig, word):
-                raise complaint(f"--{word}", "data without parts of their own", config.data, f"Drop --{word}.")
-    fold = None if config.folds is None or config.fold is None else (config.fold, config.folds)
-    parts = make_parts(data, validation=config.validation, test=config.test, seed=config.seed, fold=fold)
-    parts = limit(parts, config)
-    train = parts.train
-    texts = isinstance(train, TextSet)
-    several = train.labels_per_image > 1 or (texts and train.many)
-    return complete(config, len(train), several=several, texts=texts), parts
-
-
-def _draft(config: TrainConfig, parts: Splits, words: int = 2, word_dim: int | None = None) -> Run:
-    """The run before anything is written: what cannot be made is refused, and leaves no folder.
-
-    words, word_dim: of texts, how many the network knows, and the size of their vectors.
-    """
-    train = parts.train
-    facts = DataFacts(train.classes, labels_per_image=train.labels_per_image)
-    if isinstance(train, TextSet):
-        dim = config.model_options(given=True).get("dim", 50) if word_dim is None else word_dim
-        facts = dataclasses.replace(facts, vocabulary=words, word_dim=dim, many=train.many)
-    else:
-        facts = dataclasses.replace(facts, image_shape=train.image_shape)
-    run = Run(config.out or Path(), config, facts)
-    model = run.new_model()
-    if (facts.many or facts.labels_per_image > 1) and model.loss == "nll":
-        remedy = "Choose --routing dynamic, entropy, attention or em."
-        raise complaint("train", "a routing whose parents do not share one", "one that does", remedy)
-    return run
+def _new_lock(folder: Path) -> AbstractContextManager[str | None]:
+    """The lock of a folder that is made for it, unless there is something there."""
+    check_new(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return locked(folder)
+    except OSError as error:
+        raise complaint(str(folder), "a folder to write to", error, "Choose another --out.") from None
 
 
 def resume(folder: Path, devices: int | None = None, nodes: int | None = None) -> Run:
@@ -150,44 +119,39 @@ def resume(folder: Path, devices: int | None = None, nodes: int | None = None) -
         team.check_team(config)
         if team.asked(config):
             return _together(folder, config)
-    return _fit(run, run.load_parts())
-
-
-def _checked(config: TrainConfig) -> TrainConfig:
-    """The config with whole paths, so that a run can be evaluated from anywhere, checked before any data are read."""
-    check_given(config)
-    team.check_team(config)
-    if config.augment is not None:
-        check_choice("train", "augment", config.augment, list(AUGMENTATIONS))
-    if config.out is not None and (config.out / "config.json").exists():
-        refuse_folder(config.out)
-    on_cpu = choose_device("train", config.device).type == "cpu"
-    if config.colour is not None and not Path(config.data).expanduser().is_dir():
-        raise complaint("--colour", "a folder of pictures", config.data, "Drop --colour: its images are as they are.")
-    if config.precision == "float16" and on_cpu:
-        raise complaint("train", "a GPU for float16", "a CPU", "Leave --precision out: float32 is right for a CPU.")
-    if config.precision == "bfloat16" and on_cpu:
-        # Some processors announce bfloat16 and die of it, so another process tries.
-        trial = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.Linear(64, 64).bfloat16()(a) @ a"
-        if subprocess.run([sys.executable, "-c", trial], capture_output=True).returncode:
-            remedy = "Leave --precision out: float32 is right for a CPU."
-            raise complaint("train", "a processor that computes in bfloat16", "one that does not", remedy)
-    if config.data not in DATASETS:
-        config = dataclasses.replace(config, data=str(Path(config.data).expanduser().resolve()))
-    elif config.text or config.label or config.separator:
-        raise complaint("--text, --label, --separator", "a table", config.data, "Drop them: its columns are known.")
-    if config.vectors is not None and Path(config.vectors).expanduser().exists():
-        config = dataclasses.replace(config, vectors=str(Path(config.vectors).expanduser().resolve()))
-    return config
+    if team.here().rank:
+        return _fit(run, run.load_parts())  # the first process writes, and holds the lock
+    with locked(folder) as lost:
+        if lost is not None:
+            say(f"{lost} ended before it could finish this run; it goes on from its last epoch.", run.log, error=True)
+        return _fit(run, run.load_parts())
 
 
 def _fit(run: Run, parts: Splits) -> Run:
     try:
-        return _fit_whole(run, parts)
+        if team.here().rank:
+            return _fit_whole(run, parts)
+        with logged(run.log):
+            return _fit_whole(_under_conditions(run), parts)
     except OSError as error:
         remedy = f"Make room, then go on: torchcaps train --resume {run.folder}"
         got = error.strerror or str(error)
         raise complaint("train", f"to write {error.filename or run.folder}", got, remedy) from None
+
+
+def _under_conditions(run: Run) -> Run:
+    """The run with what it begins under written down; where it goes on under other conditions, that is said."""
+    now = conditions(choose_device("train", run.config.device).type)
+    begins = not run.checkpoint.exists()
+    listed = ", ".join(f"{name} {value}" for name, value in now.items())
+    write_log(run.log, f"process {os.getpid()} {'begins' if begins else 'goes on'}: {listed}")
+    if begins:
+        return run.with_facts(conditions=now)
+    other = differences(run.facts.conditions, now)
+    if other:
+        said = "The run goes on under other conditions, so that its last bits may differ from those of one that was"
+        say(f"{said} not interrupted: {'; '.join(other)}.", run.log, error=True)
+    return run
 
 
 def _fit_whole(run: Run, parts: Splits) -> Run:
@@ -203,7 +167,7 @@ def _fit_whole(run: Run, parts: Splits) -> Run:
     progress = Progress(run)
     first = team.here().rank == 0
     if first and run.weights.exists() and not run.checkpoint.exists():  # begun anew: what there is must not be lost
-        os.replace(run.weights, run.folder / "model.previous.safetensors")
+        os.replace(run.weights, run.path("model.previous.safetensors"))
     try:
         with warnings.catch_warnings():
             quiet()
@@ -211,8 +175,8 @@ def _fit_whole(run: Run, parts: Splits) -> Run:
     except KeyboardInterrupt:
         if run.weights.exists():
             _finish(run, parts)
-            print(f"\nStopped. The best weights so far are in {run.weights}", end="")
-        print(f"\nGo on with: torchcaps train --resume {run.folder}", flush=True)
+            say(f"\nStopped. The best weights so far are in {run.weights}", run.log)
+        say(f"Go on with: torchcaps train --resume {run.folder}", run.log)
         raise
     except Exception as error:
         if team.is_loss(error):
@@ -282,7 +246,7 @@ def _tensorboard(run: Run) -> Any:
     try:
         from lightning.pytorch.loggers import TensorBoardLogger
 
-        return TensorBoardLogger(run.folder, name="tensorboard", version="")
+        return TensorBoardLogger(run.path("tensorboard").parent, name="tensorboard", version="")
     except ModuleNotFoundError:
         remedy = "Run: pip install tensorboard."
         raise complaint("--tensorboard", "the package tensorboard", "it not installed", remedy) from None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
 
 from torchcaps.config import TrainConfig, filled
-from torchcaps.errors import InputError
-from torchcaps.fields import write_whole
-from torchcaps.runs import next_folder
-from torchcaps.train.trials import begin_trials, forget_trials, run_trial
+from torchcaps.fields import as_json
+from torchcaps.files import atomic_write, inside
+from torchcaps.folders import next_folder
+from torchcaps.train.log import say
+from torchcaps.train.trials import begin_trials, run_trial
 
 
 def train_folds(config: TrainConfig) -> str:
@@ -20,22 +20,18 @@ def train_folds(config: TrainConfig) -> str:
     """
     count = filled(config.folds)
     folder = config.out or next_folder(dataclasses.replace(config, model=config.model or "data"))
-    begin_trials(folder, config, {}, "folds", [dataclasses.replace(config, fold=1)])
     results: dict[str, float] = {}
     measure = "accuracy"
-    for number in range(1, count + 1):
-        place = folder / f"fold-{number}"
-        print(f"fold {number} of {count}: {place}", flush=True)
-        try:
+    with begin_trials(folder, config, {}, "folds", [dataclasses.replace(config, fold=1)]):
+        for number in range(1, count + 1):
+            place = inside(folder, f"fold-{number}")
+            say(f"fold {number} of {count}: {place}")
             outcome = run_trial(dataclasses.replace(config, fold=number), place)
-        except InputError:
-            forget_trials(folder, "folds")
-            raise
-        results[place.name], measure = outcome.score, outcome.measure
-        print(f"fold {number} of {count}: {measure} {outcome.score:.2%}", flush=True)
-    mean, spread = statistics.mean(results.values()), statistics.stdev(results.values())
-    write_whole(
-        folder / "results.json",
-        json.dumps({"measure": measure, "mean": mean, "deviation": spread, **results}, indent=2),
-    )
+            results[place.name], measure = outcome.score, outcome.measure
+            say(f"fold {number} of {count}: {measure} {outcome.score:.2%}")
+        mean, spread = statistics.mean(results.values()), statistics.stdev(results.values())
+        atomic_write(
+            inside(folder, "results.json"),
+            as_json({"measure": measure, "mean": mean, "deviation": spread, **results}),
+        )
     return f"\nmean of {count} folds: {measure} {mean:.2%}, standard deviation {spread:.2%} ({folder / 'results.json'})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 import warnings
 
 import lightning.pytorch as pl
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader
 from torchcaps.config import TrainConfig, filled
 from torchcaps.data import Examples
 from torchcaps.models import CapsuleModel, Model, TextCapsules, calibrate
+from torchcaps.neutral import terminal
 from torchcaps.train.team import Member
 from torchcaps.train.trainee import EpochOrder, Share, Trainee, loader
 
@@ -56,7 +58,7 @@ class _Bar(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, trainee: pl.LightningModule) -> None:
         from tqdm.auto import tqdm
 
-        self.bar = tqdm(total=trainer.max_epochs, desc="epochs")
+        self.bar = tqdm(total=trainer.max_epochs, desc="epochs", file=terminal(sys.stderr))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, trainee: pl.LightningModule) -> None:
         assert isinstance(trainee, Trainee)

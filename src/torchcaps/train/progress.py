@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 import sys
 import time
 import warnings
@@ -20,9 +19,12 @@ from tqdm.auto import tqdm
 
 from torchcaps.errors import InputError
 from torchcaps.facts import METRICS
-from torchcaps.fields import write_whole
+from torchcaps.files import atomic_write, open_regular
+from torchcaps.neutral import terminal
 from torchcaps.runs import Run
+from torchcaps.train.log import Lenient, say
 from torchcaps.train.team import leave_when_told
+from torchcaps.weights import first_not_finite
 
 
 class WholeFiles(TorchCheckpointIO):
@@ -32,11 +34,11 @@ class WholeFiles(TorchCheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         content = io.BytesIO()
         torch.save(checkpoint, content)
-        write_whole(Path(path), content.getvalue())
+        atomic_write(Path(path), content.getvalue())
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """torch itself reads numbers that have changed without a word, so that the sums of the file are checked."""
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(Path(path)) as file, zipfile.ZipFile(file) as archive:
             if archive.testzip() is not None:
                 raise zipfile.BadZipFile("numbers that have changed")
         with warnings.catch_warnings():
@@ -74,8 +76,9 @@ class Progress(pl.Callback):
         self.started = self.trained = time.perf_counter()
         total = int(trainer.num_training_batches)
         name = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
-        hidden = not (trainer.is_global_zero and sys.stderr.isatty())
-        self.bar = tqdm(total=total, desc=name, unit="batch", leave=False, disable=hidden)
+        stream = terminal(sys.stderr)
+        hidden = stream is None or not (trainer.is_global_zero and stream.isatty())
+        self.bar = tqdm(total=total, desc=name, unit="batch", leave=False, disable=hidden, file=Lenient(stream))
 
     def on_train_batch_end(self, trainer: pl.Trainer, trainee: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         assert self.bar is not None
@@ -122,7 +125,7 @@ class Progress(pl.Callback):
             return
         if trainer.logger is not None:
             trainer.logger.log_metrics(row, step=row["epoch"])
-        _say(self._line(row, better, trainer.max_epochs))
+        say(self._line(row, better, trainer.max_epochs), self.run.log)
 
     def _enough(self, accuracy: float) -> bool:
         """Whether the run ends before its last epoch."""
@@ -155,7 +158,7 @@ class Progress(pl.Callback):
         writer = csv.DictWriter(text, METRICS, lineterminator="\n")
         writer.writeheader()
         writer.writerows({name: f"{value:.6g}" for name, value in row.items()} for row in self.rows)
-        write_whole(self.run.metrics, text.getvalue())
+        atomic_write(self.run.metrics, text.getvalue())
 
     def on_exception(self, trainer: pl.Trainer, trainee: Any, exception: BaseException) -> None:
         """Ctrl-C before the first epoch has ended leaves a usable run too; non-finite numbers are not written."""
@@ -163,14 +166,6 @@ class Progress(pl.Callback):
             self.bar.close()
         if not trainer.is_global_zero:
             return
-        finite = all(bool(tensor.isfinite().all()) for tensor in trainee.model.state_dict().values())
+        finite = first_not_finite(trainee.model.state_dict()) is None
         if self.began and finite and not self.run.weights.exists() and not isinstance(exception, InputError):
             self.run.save_weights(trainee.model)
-
-
-def _say(line: str) -> None:
-    """Print a line; where nobody reads any more (`| head`), training goes on in silence."""
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

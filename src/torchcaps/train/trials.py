@@ -9,7 +9,8 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,15 @@ from torchcaps.config import TrainConfig
 from torchcaps.data import DATASETS
 from torchcaps.errors import InputError, complaint
 from torchcaps.evaluate import Evaluation, evaluate
-from torchcaps.fields import read_fields, write_whole
+from torchcaps.fields import as_json, read_fields
+from torchcaps.files import atomic_write, inside, read_text
+from torchcaps.folders import check_empty
+from torchcaps.locks import LOCK, locked
 from torchcaps.memory import highest_memory
 from torchcaps.runs import Run
-from torchcaps.train.engine import check_trainable, resume, train
+from torchcaps.train.engine import resume, train
+from torchcaps.train.log import say
+from torchcaps.train.plan import check_trainable
 from torchcaps.train.team import asked as asked_for_team
 from torchcaps.train.team import joined
 
@@ -56,12 +62,13 @@ def refuse_folds(command: str, config: TrainConfig) -> None:
         raise complaint(command, "no --folds: seeds and variants are its runs", "some", "Drop --folds and --fold.")
 
 
+@contextmanager
 def begin_trials(
     folder: Path, config: TrainConfig, asked: dict[str, Any], what: str, trials: Iterable[TrainConfig]
-) -> None:
-    """Write down what was asked for, or refuse to go on if it was something else. Say how to go on later.
+) -> Iterator[None]:
+    """Write down what was asked for, or refuse to go on if it was something else; leave no trace after a refusal.
 
-    trials: what will be trained; all of it is checked before the first begins.
+    The folder is locked meanwhile. trials: what will be trained; all of it is checked before the first begins.
     """
     if joined() or (config.nodes or 1) > 1:
         raise complaint(what, "one machine, and --devices N for N processes", "several", "Train each run by itself.")
@@ -71,31 +78,40 @@ def begin_trials(
     free = dict.fromkeys(("out", "data_dir", *PLACE))
     options = dataclasses.asdict(config) | {"data": data} | free | asked
     now = json.loads(json.dumps(options, default=str))
-    path = folder / f"{what}.json"
+    path = inside(folder, f"{what}.json")
     if path.exists():
         _check_same(path, now, what)
     else:
+        check_empty(folder)
         check_trainable(trials)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(now, indent=2))
-    print(f"To go on after an interruption, call the same command with --out {folder}", file=sys.stderr, flush=True)
+    with locked(folder):
+        if not path.exists():
+            atomic_write(path, as_json(now))
+        say(f"To go on after an interruption, call the same command with --out {folder}", error=True)
+        try:
+            yield
+        except InputError:
+            _forget(folder, what)
+            raise
 
 
 def _check_same(path: Path, now: dict[str, Any], what: str) -> None:
     try:
-        before = json.loads(path.read_text())
+        before = json.loads(read_text(path))
         changed = [name for name, value in now.items() if before[name] != value]
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise complaint(str(path), f"the options of these {what}", "something else", "Choose another --out.") from None
     if changed:
         got = f"another --{changed[0].replace('_', '-')}"
         raise complaint(str(path.parent), f"the options that the {what} began with", got, "Choose another --out.")
 
 
-def forget_trials(folder: Path, what: str) -> None:
-    """After a refusal: leave nothing behind where nothing was trained."""
-    if all(path.name == f"{what}.json" for path in folder.iterdir()):
-        (folder / f"{what}.json").unlink()
+def _forget(folder: Path, what: str) -> None:
+    """Leave nothing behind where nothing was trained."""
+    ours = {f"{what}.json", LOCK}
+    if set(os.listdir(folder)) <= ours:
+        for name in ours:
+            (folder / name).unlink(missing_ok=True)
         folder.rmdir()
 
 
@@ -104,14 +120,14 @@ def run_trial(config: TrainConfig, place: Path, *, apart: bool = False) -> Outco
 
     apart: train in a process of its own, so that its memory can be told.
     """
-    path = place / "outcome.json"
+    path = inside(place, "outcome.json")
     if path.exists():
         return read_fields(Outcome, path, "the outcome of a run")
     config = dataclasses.replace(config, out=place)
     memory = _train_apart(config) if apart else None
     run = Run.open(place) if apart else _trained(config)
     outcome = dataclasses.replace(_tested(run), memory=memory)
-    write_whole(path, json.dumps(dataclasses.asdict(outcome), indent=2))
+    atomic_write(path, as_json(dataclasses.asdict(outcome)))
     return outcome
 
 

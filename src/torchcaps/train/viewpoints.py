@@ -8,16 +8,17 @@ the better one again, until it has reached the validation accuracy of the other.
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from torchcaps.config import TrainConfig
-from torchcaps.errors import InputError, complaint
+from torchcaps.errors import complaint
 from torchcaps.evaluate import wilson_interval
-from torchcaps.fields import write_whole
-from torchcaps.runs import next_folder
-from torchcaps.train.trials import Outcome, begin_trials, forget_trials, refuse_folds, run_trial
+from torchcaps.fields import as_json
+from torchcaps.files import atomic_write, inside
+from torchcaps.folders import next_folder
+from torchcaps.train.log import say
+from torchcaps.train.trials import Outcome, begin_trials, refuse_folds, run_trial
 
 
 @dataclass(frozen=True)
@@ -60,24 +61,20 @@ def compare_viewpoints(config: TrainConfig, beside: str) -> tuple[ViewpointTest,
     }
     refuse_folds("viewpoint", config)
     folder = config.out or next_folder(dataclasses.replace(config, model="viewpoint", routing=None))
-    begin_trials(folder, config, {"beside": beside}, "viewpoint", configs.values())
     outcomes: dict[str, Outcome] = {}
 
     def trial(name: str, config: TrainConfig) -> None:
-        print(f"\n{name}: {folder / name}", flush=True)
-        try:
-            outcomes[name] = run_trial(config, folder / name)
-        except InputError:
-            forget_trials(folder, "viewpoint")
-            raise
+        say(f"\n{name}: {folder / name}")
+        outcomes[name] = run_trial(config, inside(folder, name))
 
-    for name, each in configs.items():
-        trial(name, each)
-    better, worse = sorted(configs, key=lambda name: outcomes[name].validation or 0.0, reverse=True)
-    stopped = f"{better}-matched"
-    trial(stopped, dataclasses.replace(configs[better], stop_at=outcomes[worse].validation))
-    one, other = (stopped if name == better else name for name in configs)
-    found = ViewpointTest(outcomes, (one, other))
-    summary = {name: dataclasses.asdict(outcome) for name, outcome in outcomes.items()} | {"matched": found.matched}
-    write_whole(folder / "results.json", json.dumps(summary, indent=2))
+    with begin_trials(folder, config, {"beside": beside}, "viewpoint", configs.values()):
+        for name, each in configs.items():
+            trial(name, each)
+        better, worse = sorted(configs, key=lambda name: outcomes[name].validation or 0.0, reverse=True)
+        stopped = f"{better}-matched"
+        trial(stopped, dataclasses.replace(configs[better], stop_at=outcomes[worse].validation))
+        one, other = (stopped if name == better else name for name in configs)
+        found = ViewpointTest(outcomes, (one, other))
+        summary = {name: dataclasses.asdict(outcome) for name, outcome in outcomes.items()} | {"matched": found.matched}
+        atomic_write(inside(folder, "results.json"), as_json(summary))
     return found, folder

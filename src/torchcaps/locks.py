@@ -1,0 +1,78 @@
+"""One writer for each run: a lock that ends with its process, and says who holds it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from torchcaps.errors import complaint
+from torchcaps.files import NO_FOLLOW, inside, try_lock
+
+LOCK = ".torchcaps.lock"
+MOST = 4096  # bytes that are read of a lock
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[str | None]:
+    """Hold the lock of a folder, which is made if need be; refuse if another process holds it.
+
+    Gives who held it before and did not let go of it, if there was such a process: it was killed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    file = os.open(inside(folder, LOCK), os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666)
+    try:
+        held = try_lock(file)
+        before = _holder(os.read(file, MOST))
+        if held is False or (held is None and before is not None and _is_alive(before)):
+            raise complaint(
+                str(folder),
+                "a folder that no other process is writing to",
+                _words(before),
+                "Wait until it has ended, or end it.",
+            )
+        _write(file, {"pid": os.getpid(), "host": socket.gethostname(), "since": f"{datetime.now():%Y-%m-%d %H:%M:%S}"})
+        try:
+            yield None if before is None else _words(before)
+        finally:
+            with suppress(OSError):
+                _write(file, None)
+    finally:
+        os.close(file)
+
+
+def _write(file: int, holder: dict[str, Any] | None) -> None:
+    os.ftruncate(file, 0)
+    if holder is not None:
+        os.pwrite(file, json.dumps(holder).encode(), 0)
+
+
+def _holder(content: bytes) -> dict[str, Any] | None:
+    """What a lock says of the process that wrote it; None if that process let go."""
+    with suppress(ValueError, RecursionError):
+        found = json.loads(content)
+        if isinstance(found, dict) and isinstance(found.get("pid"), int):
+            return found
+    return None
+
+
+def _words(holder: dict[str, Any] | None) -> str:
+    if holder is None:
+        return "one that another process holds"
+    return f"process {holder['pid']} on {holder.get('host')} (since {holder.get('since')})"
+
+
+def _is_alive(holder: dict[str, Any]) -> bool:
+    """Where files cannot be locked: does the process still run? On another machine nobody can tell, and it may."""
+    if holder.get("host") != socket.gethostname() or os.name != "posix":
+        return False
+    try:
+        os.kill(holder["pid"], 0)
+    except (OSError, OverflowError):
+        return False
+    return holder["pid"] != os.getpid()

@@ -1,0 +1,71 @@
+"""Output that cannot be misused: control characters in names and texts of strangers are shown, never obeyed."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+# Control characters, separators of lines, marks that turn the direction of writing, and halves of surrogate pairs,
+# which stand for bytes of file names that are not UTF-8.
+_CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+_IN_LINES, _IN_A_LINE = re.compile(f"[{_CONTROL}]"), re.compile(f"[\t\n{_CONTROL}]")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
+
+
+def shown(text: str) -> str:
+    """A text on one line that a terminal can show: what is no visible sign is escaped, as \\x1b or \\n."""
+    return _IN_A_LINE.sub(_escaped, text)
+
+
+def csv_cell(text: str) -> str:
+    """A text as a cell of a table, which no spreadsheet takes for a formula."""
+    return shown(f"'{text}" if text.startswith(FORMULA) else text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if 0xDC80 <= code <= 0xDCFF:  # Python's stand-in for a byte
+        return f"\\x{code - 0xDC00:02x}"
+    return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(found[0], f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+
+
+class NeutralStream:
+    """A text stream that escapes control characters except line feeds and tabs, and signs that it cannot encode."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        text = _IN_LINES.sub(_escaped, text)
+        encoding = getattr(self.stream, "encoding", None)
+        if encoding:
+            text = text.encode(encoding, "backslashreplace").decode(encoding)
+        self.stream.write(text)
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def terminal(stream: Any) -> Any:
+    """The stream itself, for what moves the cursor or paints: progress bars, colors, help pages."""
+    return stream.stream if isinstance(stream, NeutralStream) else stream
+
+
+@contextmanager
+def neutral_output() -> Iterator[None]:
+    """What is printed within goes through `NeutralStream`."""
+    before = sys.stdout, sys.stderr
+    streams = [stream if stream is None else NeutralStream(terminal(stream)) for stream in before]
+    sys.stdout, sys.stderr = streams
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before

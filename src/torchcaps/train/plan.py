@@ -1,0 +1,94 @@
+"""What will be trained: options complete and checked, data in parts, the network as a draft. Nothing is written."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from torchcaps.config import TrainConfig
+from torchcaps.data import AUGMENTATIONS, DATASETS, Labelled, Splits, TextSet, make_parts
+from torchcaps.device import choose_device
+from torchcaps.errors import check_choice, complaint
+from torchcaps.facts import DataFacts
+from torchcaps.folders import check_new
+from torchcaps.recipes import check_given, complete
+from torchcaps.rundata import READ, limit, read_data
+from torchcaps.runs import Run
+from torchcaps.train import team
+
+
+def checked(config: TrainConfig) -> TrainConfig:
+    """The config with whole paths, so that a run can be evaluated from anywhere, checked before any data are read."""
+    check_given(config)
+    team.check_team(config)
+    if config.augment is not None:
+        check_choice("train", "augment", config.augment, list(AUGMENTATIONS))
+    if config.out is not None:
+        check_new(config.out)
+    on_cpu = choose_device("train", config.device).type == "cpu"
+    if config.colour is not None and not Path(config.data).expanduser().is_dir():
+        raise complaint("--colour", "a folder of pictures", config.data, "Drop --colour: its images are as they are.")
+    if config.precision == "float16" and on_cpu:
+        raise complaint("train", "a GPU for float16", "a CPU", "Leave --precision out: float32 is right for a CPU.")
+    if config.precision == "bfloat16" and on_cpu:
+        # Some processors announce bfloat16 and die of it, so another process tries.
+        trial = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.Linear(64, 64).bfloat16()(a) @ a"
+        if subprocess.run([sys.executable, "-c", trial], capture_output=True).returncode:
+            remedy = "Leave --precision out: float32 is right for a CPU."
+            raise complaint("train", "a processor that computes in bfloat16", "one that does not", remedy)
+    if config.data not in DATASETS:
+        config = dataclasses.replace(config, data=str(Path(config.data).expanduser().resolve()))
+    elif config.text or config.label or config.separator:
+        raise complaint("--text, --label, --separator", "a table", config.data, "Drop them: its columns are known.")
+    if config.vectors is not None and Path(config.vectors).expanduser().exists():
+        config = dataclasses.replace(config, vectors=str(Path(config.vectors).expanduser().resolve()))
+    return config
+
+
+def check_trainable(configs: Iterable[TrainConfig]) -> None:
+    """Refuse what `train` would refuse of any of these, before the first is trained."""
+    data, source = None, None
+    for each in configs:
+        config = checked(dataclasses.replace(each, out=None))
+        asked = [getattr(config, name) for name in READ]
+        if data is None or asked != source:
+            data, source = read_data(config), asked
+        draft(*planned(config, data))
+
+
+def planned(config: TrainConfig, data: Labelled | Splits) -> tuple[TrainConfig, Splits]:
+    """The config with every option filled in for these data, and the parts that it uses of them."""
+    if config.data in DATASETS and isinstance(data, Splits) and not config.folds:
+        for word in ("validation", "test"):
+            if getattr(config, word) != getattr(TrainConfig, word):
+                raise complaint(f"--{word}", "data without parts of their own", config.data, f"Drop --{word}.")
+    fold = None if config.folds is None or config.fold is None else (config.fold, config.folds)
+    parts = make_parts(data, validation=config.validation, test=config.test, seed=config.seed, fold=fold)
+    parts = limit(parts, config)
+    train = parts.train
+    texts = isinstance(train, TextSet)
+    several = train.labels_per_image > 1 or (texts and train.many)
+    return complete(config, len(train), several=several, texts=texts), parts
+
+
+def draft(config: TrainConfig, parts: Splits, words: int = 2, word_dim: int | None = None) -> Run:
+    """The run before anything is written: what cannot be made is refused, and leaves no folder.
+
+    words, word_dim: of texts, how many the network knows, and the size of their vectors.
+    """
+    train = parts.train
+    facts = DataFacts(train.classes, labels_per_image=train.labels_per_image)
+    if isinstance(train, TextSet):
+        dim = config.model_options(given=True).get("dim", 50) if word_dim is None else word_dim
+        facts = dataclasses.replace(facts, vocabulary=words, word_dim=dim, many=train.many)
+    else:
+        facts = dataclasses.replace(facts, image_shape=train.image_shape)
+    run = Run(config.out or Path(), config, facts)
+    model = run.new_model()
+    if (facts.many or facts.labels_per_image > 1) and model.loss == "nll":
+        remedy = "Choose --routing dynamic, entropy, attention or em."
+        raise complaint("train", "a routing whose parents do not share one", "one that does", remedy)
+    return run
