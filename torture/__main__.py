@@ -12,7 +12,10 @@ from pathlib import Path
 from torture.result import Result, table
 
 CAMPAIGNS = {  # module, what is counted, how many
-    "kill": ("kill", "kills", 30),
+    "kill": ("kill", "kills", 100),
+    "odd": ("odd", "trainings", 10),
+    "writers": ("writers", "resumes", 100),
+    "links": ("links", "runs", 200),
     "disk": ("disk", "disks", 20),
     "broken": ("broken", "mutations", 200),
     "fuzz": ("fuzz", "inputs", 60_000),

@@ -98,8 +98,11 @@ def traps(mark: Path) -> list[bytes]:
     return [*found, buffer.getvalue()]
 
 
-def attempt(words: tuple[str, ...] | None, run: Path) -> tuple[str, str | None]:
-    """How a command (or `torchcaps.load`, for None) ends, and what is wrong with that."""
+def attempt(words: tuple[str, ...] | None, run: Path, *, talks: bool = False) -> tuple[str, str | None]:
+    """How a command (or `torchcaps.load`, for None) ends, and what is wrong with that.
+
+    talks: it may have told of pictures, or warned, before it met what it refuses.
+    """
     resumed = words is not None and "--resume" in words
     with overheard() as heard:
         try:
@@ -114,9 +117,9 @@ def attempt(words: tuple[str, ...] | None, run: Path) -> tuple[str, str | None]:
             return "trains on", None if resumed else "took more than a minute"
         except BaseException as error:
             return "", f"{type(error).__name__}: {str(error)[:150]}"
-    if heard:
+    if heard and not talks:
         return "", heard[0]
-    if code == 2 and (len(said.splitlines()) != 1 or "Traceback" in said):
+    if code == 2 and ((len(said.splitlines()) != 1 and not talks) or "Traceback" in said):
         return "", f"no single sentence: {said[-200:]}"
     return {0: "done", 2: "refused"}.get(code, f"exit code {code}"), None if code in (0, 2) else said[-200:]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from torchcaps.cli import main
+from torchcaps.files import is_temporary
 from torchcaps.weights import load_weights
 from torture.kill import TRAINING
 from torture.result import Result
@@ -59,7 +60,7 @@ def try_disk(disk: Path, room: int, wanted: dict[str, torch.Tensor]) -> tuple[st
     if code != 2 or len(said.splitlines()) != 1 or "No space left on device" not in said:
         return "", f"exit code {code}: {said[-200:]}"
     name = "the folder" if "to write" not in said else Path(said.split("to write ")[1].split(",")[0]).name
-    if list(out.glob("*.tmp")):
+    if any(is_temporary(path.name) for path in out.iterdir()):
         return name, "a temporary file was left behind"
     _intact(out)
     (disk / "filler").unlink()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import sys
 from typing import Any
 
@@ -23,7 +24,6 @@ def arm(moment: str, number: int) -> None:
     half written: a file's new content is there by half; written: it is there, under its temporary name; renamed: it has
     its name.
     """
-    from torchcaps import fields
     from torchcaps.train.progress import Progress
 
     left = [number]
@@ -35,7 +35,7 @@ def arm(moment: str, number: int) -> None:
     sync, rename = os.fsync, os.replace
 
     def written(file: int) -> None:
-        if moment == "half written" and due():
+        if moment == "half written" and stat.S_ISREG(os.fstat(file).st_mode) and due():
             os.ftruncate(file, os.fstat(file).st_size // 2)
             _die()
         sync(file)
@@ -47,7 +47,7 @@ def arm(moment: str, number: int) -> None:
         if moment == "renamed" and due():
             _die()
 
-    fields.os.fsync, fields.os.replace = written, renamed  # type: ignore[attr-defined]
+    os.fsync, os.replace = written, renamed  # type: ignore[assignment]
     named = {"step": "on_train_batch_end", "validation": "on_validation_start"}.get(moment)
     if named is not None:
         plain = getattr(Progress, named)

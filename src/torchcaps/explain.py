@@ -171,7 +171,7 @@ def coloured(explanation: Explanation) -> str:
     result = []
     for piece, share in _pieces(explanation):
         ground = grounds[min(5, int(share * 6))]
-        piece = shown(piece)
+        piece = shown(piece, lines=True)
         result.append(piece if ground is None else f"\x1b[30;48;5;{ground}m{piece}\x1b[0m")
     return "".join(result)
 

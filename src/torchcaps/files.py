@@ -7,7 +7,7 @@ import re
 import secrets
 import stat
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -20,6 +20,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 MOST_TEXT = 64 << 20  # bytes of a file that is read whole: JSON, tables of metrics, model cards
+MOST_LINE = 1 << 26  # signs
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -29,14 +30,18 @@ def inside(folder: Path, *names: str) -> Path:
     The folder itself may be a link: the user named it. What is below it may come from somebody else.
     """
     path = folder.joinpath(*names)
-    try:
-        place, root = path.resolve(), folder.resolve()
-    except (OSError, RuntimeError) as error:  # a circle of links
-        raise complaint(str(path), "a file or folder", error, "Remove the links.") from None
-    if not place.is_relative_to(root):
+    if not is_inside(folder, path):
         remedy = "Remove the link, or put a copy of what it points to in its place."
-        raise complaint(str(path), f"a place inside {folder}", f"a link to {place}", remedy)
+        raise complaint(str(path), f"a place inside {folder}", "a link that leads out of it", remedy)
     return path
+
+
+def is_inside(folder: Path, path: Path) -> bool:
+    """Whether a path leads to a place below a folder, links followed."""
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # a circle of links
+        return False
 
 
 def open_regular(path: Path) -> IO[bytes]:
@@ -62,6 +67,14 @@ def read_bytes(path: Path, most: int = MOST_TEXT) -> bytes:
 
 def read_text(path: Path, most: int = MOST_TEXT) -> str:
     return read_bytes(path, most).decode("utf-8")
+
+
+def lines_of(file: IO[str], most: int = MOST_LINE) -> Iterator[str]:
+    """The lines of a text file; a line of more signs than that, which no memory might hold, is an OSError."""
+    while line := file.readline(most):
+        if len(line) == most and not line.endswith("\n"):
+            raise OSError(None, f"a line of {most:,} signs or more")
+        yield line
 
 
 def atomic_write(path: Path, content: str | bytes | Iterable[str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torchcaps.config import TrainConfig
 from torchcaps.errors import complaint
-from torchcaps.files import is_temporary
+from torchcaps.files import is_inside, is_temporary
 from torchcaps.locks import LOCK
 
 BEGUN = {LOCK, "split.json", "vocabulary.json", "data.json", "train.log"}  # written before config.json
@@ -53,7 +53,16 @@ def _listed(folder: Path) -> list[str]:
 
 
 def find_runs(root: Path) -> list[Path]:
-    """Run folders at or below `root`, no deeper than three levels."""
-    depths = ("", "*/", "*/*/", "*/*/*/")
-    found = {path.parent for depth in depths for path in root.glob(f"{depth}config.json")}
-    return sorted(folder for folder in found if (folder / "data.json").exists())
+    """Run folders at or below `root`, no deeper than three levels; links that leave it are not followed."""
+    found, level = [], [root]
+    for _ in range(4):
+        found += [folder for folder in level if all((folder / name).exists() for name in ("config.json", "data.json"))]
+        level = [entry for folder in level for entry in _folders_in(folder) if is_inside(root, entry)]
+    return sorted(found)
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        return [Path(entry) for entry in os.scandir(folder) if entry.is_dir()]
+    except OSError:  # none, or not for us
+        return []

@@ -15,9 +15,12 @@ _IN_LINES, _IN_A_LINE = re.compile(f"[{_CONTROL}]"), re.compile(f"[\t\n{_CONTROL
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
 
 
-def shown(text: str) -> str:
-    """A text on one line that a terminal can show: what is no visible sign is escaped, as \\x1b or \\n."""
-    return _IN_A_LINE.sub(_escaped, text)
+def shown(text: str, *, lines: bool = False) -> str:
+    """A text on one line that a terminal can show: what is no visible sign is escaped, as \\x1b or \\n.
+
+    lines: line feeds and tabs are kept.
+    """
+    return (_IN_LINES if lines else _IN_A_LINE).sub(_escaped, text)
 
 
 def csv_cell(text: str) -> str:
@@ -39,7 +42,7 @@ class NeutralStream:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        text = _IN_LINES.sub(_escaped, text)
+        text = shown(text, lines=True)
         encoding = getattr(self.stream, "encoding", None)
         if encoding:
             text = text.encode(encoding, "backslashreplace").decode(encoding)

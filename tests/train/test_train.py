@@ -52,7 +52,7 @@ def finished(tmp_path_factory):
 def test_run_folder_holds_everything(finished):
     names = {path.name for path in finished.folder.iterdir()}
     files = {"config.json", "data.json", "split.json", "metrics.csv", "model.safetensors", "last.ckpt", "README.md"}
-    assert names == files
+    assert names == files | {"train.log", ".torchcaps.lock"}
     rows = table_of(finished.folder)
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
     assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])
@@ -330,7 +330,7 @@ def test_tensorboard_gets_the_metrics(tmp_path):
 
 
 def test_bfloat16_is_refused_where_the_processor_cannot(tmp_path, monkeypatch):
-    monkeypatch.setattr("torchcaps.train.engine.subprocess.run", lambda *a, **k: subprocess.CompletedProcess(a, 132))
+    monkeypatch.setattr("torchcaps.train.plan.subprocess.run", lambda *a, **k: subprocess.CompletedProcess(a, 132))
     with pytest.raises(InputError, match="expected a processor that computes in bfloat16"):
         train(replace(QUICK, precision="bfloat16", device="cpu", out=tmp_path / "run"))
     assert not (tmp_path / "run").exists()

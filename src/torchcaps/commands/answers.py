@@ -128,7 +128,7 @@ def explain_command(words: list[str]) -> None:
     paint = sys.stdout.isatty()
     for text, several in zip(texts, found, strict=True):
         for one in several:
-            text_shown = coloured(one) if paint else shown(one.text)
+            text_shown = coloured(one) if paint else shown(one.text, lines=True)
             print(f"{shown(one.label)} ({one.confidence:.2f}): {text_shown}", file=terminal(sys.stdout))
             for ngram in one.ngrams:
                 print(f"  {ngram.strength:>6.1%}  {shown(ngram.text)}")

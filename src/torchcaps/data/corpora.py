@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from torchcaps.data.base import Splits, hold_out, split
+from torchcaps.data.packed import LARGEST, read_member
 from torchcaps.data.texts import TextSet, truth_values
 from torchcaps.errors import complaint
 
@@ -154,9 +155,9 @@ def _reuters(folder: Path) -> dict[str, tuple[list[str], list[list[str]], list[s
     try:
         with tarfile.open(path) as archive:
             for member in sorted(archive.getnames()):
-                stream = archive.extractfile(member) if member.endswith(".sgm") else None
-                if stream is not None:
-                    _read_documents(stream.read().decode("latin-1"), parts)
+                content = read_member(archive, member, LARGEST) if member.endswith(".sgm") else None
+                if content is not None:
+                    _read_documents(content.decode("latin-1"), parts)
     except (OSError, EOFError, tarfile.TarError) as error:
         raise complaint(str(path), "the archive of Reuters-21578", error, "Put the public file there.") from None
     return parts

@@ -5,25 +5,24 @@ A file that cannot be read is one sentence; one bad picture among many is left o
 
 from __future__ import annotations
 
-import gzip
 import logging
 import os
 import warnings
 import zipfile
-import zlib
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 from math import prod
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from torchcaps.bars import bar
 from torchcaps.data.base import ImageSet
+from torchcaps.data.packed import open_packed, read_exactly
 from torchcaps.data.stored import Records, Stack, Strings
 from torchcaps.errors import complaint
 
@@ -43,37 +42,13 @@ def read_idx(path: Path | str) -> np.ndarray:
         sizes = stream.read(4 * axes)
         shape = np.frombuffer(sizes, ">u4").tolist() if len(sizes) == 4 * axes else []
         dtype = np.dtype(_IDX_TYPES[kind])
-        content = read_exactly(stream, prod(shape) * dtype.itemsize if shape else 0)
+        content = read_exactly(path, stream, prod(shape) * dtype.itemsize if shape else 0)
     start = 4 + len(sizes)
     expected = start + prod(shape) * dtype.itemsize
     if not shape or start + len(content) != expected:
         got = f"{start + len(content)}" + (" or more" if len(content) and start + len(content) > expected else "")
         raise complaint(str(path), f"{expected} bytes for shape {shape}", got, "Fetch it again.")
     return np.frombuffer(content, dtype).reshape(shape)
-
-
-@contextmanager
-def open_packed(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """The bytes of a file, unpacked where it is gzipped, whatever its name."""
-    with path.open("rb") as stream:
-        packed = stream.read(2) == b"\x1f\x8b"
-        stream.seek(0)
-        if not packed:
-            yield stream
-            return
-        try:
-            with gzip.open(stream) as unpacked:
-                yield unpacked
-        except (OSError, EOFError, zlib.error) as error:
-            raise complaint(str(path), "a whole gzip file", str(error), "Fetch it again.") from None
-
-
-def read_exactly(stream: IO[bytes] | gzip.GzipFile, count: int) -> bytearray:
-    """So many bytes, and one more if there are more: whatever a header says, no more room is taken than there are."""
-    content = bytearray()
-    while len(content) <= count and (chunk := stream.read(min(1 << 20, count + 1 - len(content)))):
-        content += chunk
-    return content
 
 
 def read_npz(path: Path | str) -> dict[str, np.ndarray]:

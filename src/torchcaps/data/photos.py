@@ -13,6 +13,7 @@ from torchcaps.data.base import ImageSet, Splits, hold_out
 from torchcaps.data.fetch import PublicFile, Source, find_files
 from torchcaps.data.matlab import read_mat
 from torchcaps.data.mnist import DIGITS
+from torchcaps.data.packed import LARGEST, read_member
 from torchcaps.errors import complaint
 
 SHAPE = (3, 32, 32)
@@ -88,14 +89,11 @@ def _cifar(path: Path, names: str, batches: list[str], test: str, labels: int) -
 
 
 def _member(archive: tarfile.TarFile, path: Path, name: str) -> bytes:
-    try:
-        stream = archive.extractfile(name)
-    except KeyError:
-        stream = None
-    if stream is None:
+    content = read_member(archive, name, LARGEST)
+    if content is None:
         found = ", ".join(archive.getnames()[:8]) or "nothing"
         raise complaint(str(path), f"a file {name} in it", found, REMEDY)
-    return stream.read()
+    return content
 
 
 def _read_mat(path: Path) -> ImageSet:

@@ -13,7 +13,7 @@ import torch
 
 from torchcaps.data.base import ImageSet, Splits, hold_out
 from torchcaps.data.fetch import PublicFile, Source, find_files
-from torchcaps.data.files import open_packed, read_exactly
+from torchcaps.data.packed import open_packed, read_exactly
 from torchcaps.errors import complaint
 
 CLASSES = ("animal", "human", "airplane", "truck", "car")
@@ -87,7 +87,7 @@ def read_norb(path: Path | str) -> np.ndarray:
         offset = 8 + 4 * max(axes, 3)
         expected = offset + prod(shape) * _MAGIC[magic].itemsize
         packed = isinstance(stream, gzip.GzipFile)
-        content = read_exactly(stream, expected - offset) if packed and shape else bytearray()
+        content = read_exactly(path, stream, expected - offset) if packed and shape else bytearray()
         length = 8 + len(written) + len(content) if packed else path.stat().st_size
     if not shape or length != expected:
         got = f"{length}" + (" or more" if packed and length > expected else "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 import warnings
 import zlib
@@ -16,9 +15,11 @@ from typing import IO, Any
 import torch
 
 from torchcaps.bars import bar
+from torchcaps.data.packed import open_text
 from torchcaps.data.stored import Records, Strings
 from torchcaps.data.texts import TextSet
 from torchcaps.errors import complaint
+from torchcaps.files import lines_of
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 TRUE, FALSE = ("1", "true", "yes", "t", "y", "1.0"), ("0", "false", "no", "f", "n", "", "0.0")
@@ -62,19 +63,17 @@ def read_rows(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, dict[s
     except LookupError:
         raise complaint("--encoding", "an encoding like utf-8 or latin-1", repr(encoding), "Correct it.") from None
     except (OSError, EOFError, UnicodeError, csv.Error, zlib.error) as error:
-        raise complaint(str(path), "a table that can be read", str(error), "Check the file.") from None
+        raise complaint(str(path), "a table that can be read", error, "Check the file.") from None
 
 
 def _open(path: Path, encoding: str) -> IO[str]:
     encoding = "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
-    if path.suffix.lower() == ".gz":
-        return gzip.open(path, "rt", encoding=encoding, newline="")
-    return path.open(encoding=encoding, newline="")
+    return open_text(path, encoding, newline="")
 
 
 def _csv_rows(path: Path, lines: IO[str], tabs: bool) -> Iterator[tuple[int, dict[str, Any]]]:
     csv.field_size_limit(LONGEST_CELL)
-    plain = (line.replace("\0", "") for line in lines)
+    plain = (line.replace("\0", "") for line in lines_of(lines))
     # In tables with tabs a quote is a sign like others, unless a cell begins and ends with one.
     reader = csv.reader(plain, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else csv.reader(plain)
     header = [name.strip() for name in next(reader, [])]
@@ -99,7 +98,7 @@ def _unquoted(cell: str) -> str:
 
 
 def _json_rows(path: Path, lines: IO[str], tabs: bool) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines_of(lines), 1):
         if not line.strip():
             continue
         try:
@@ -219,6 +218,6 @@ def texts_in(path: Path, columns: Columns | None = None) -> Iterator[str]:
         return
     try:
         with _open(path, columns.encoding) as lines:
-            yield from (line.rstrip("\r\n") for line in lines)
+            yield from (line.rstrip("\r\n") for line in lines_of(lines))
     except (OSError, EOFError, UnicodeError, zlib.error) as error:
         raise complaint(str(path), f"text in {columns.encoding}", str(error), "Save it in UTF-8.") from None

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torchcaps.data.packed import open_text
 from torchcaps.errors import complaint
+from torchcaps.files import lines_of
 
 GLOVE = "glove-6b-50d"
 
@@ -49,8 +50,8 @@ def read_vectors(source: str) -> WordVectors:
     words: list[str] = []
     rows: list[np.ndarray] = []
     try:
-        with _open(path) as lines:
-            for number, line in enumerate(lines, 1):
+        with open_text(path) as lines:
+            for number, line in enumerate(lines_of(lines), 1):
                 cells = line.rstrip().split(" ")
                 if number == 1 and len(cells) == 2:  # the header of word2vec's text format
                     continue
@@ -63,16 +64,10 @@ def read_vectors(source: str) -> WordVectors:
                 rows.append(row)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         expected = "a word and its numbers in each line, with spaces between"
-        raise complaint(str(path), expected, str(error), "Give vectors in GloVe's text format.") from None
+        raise complaint(str(path), expected, error, "Give vectors in GloVe's text format.") from None
     if not rows:
         raise complaint(str(path), "word vectors", "an empty file", "Give vectors in GloVe's text format.")
     return WordVectors(tuple(words), torch.from_numpy(np.stack(rows)))
-
-
-def _open(path: Path) -> IO[str]:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")
 
 
 def _glove() -> WordVectors:

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchcaps.data.packed import open_text
 from torchcaps.data.stored import Names, strings
-from torchcaps.files import atomic_write
+from torchcaps.files import atomic_write, lines_of, read_text
 
 
 def write_names(path: Path, parts: Mapping[str, Names]) -> None:
@@ -29,11 +30,12 @@ def _lines(parts: Mapping[str, Names]) -> Iterator[str]:
 
 def read_names(path: Path) -> dict[str, Names]:
     """The names of each part, in memory while they are few; a ValueError where these are no lists of names."""
-    with path.open(encoding="utf-8") as lines, suppress(ValueError):
+    with open_text(path) as file, suppress(ValueError):
+        lines = lines_of(file)
         if next(lines, "").strip() == "{":
             heads = (line.strip().removesuffix(": [") for line in lines)
             return {json.loads(head): strings(str(path), _names(lines)) for head in heads if head.startswith('"')}
-    parts = json.loads(path.read_text(encoding="utf-8"))  # in another layout
+    parts = json.loads(read_text(path))  # in another layout
     if not isinstance(parts, dict) or not all(isinstance(names, list) for names in parts.values()):
         raise ValueError("no lists of names")
     return {word: strings(str(path), map(_name, names)) for word, names in parts.items()}

@@ -1,0 +1,87 @@
+"""Packed files: gzip and tar, of which no more is unpacked than can be right."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from torchcaps.errors import complaint
+from torchcaps.files import open_regular
+from torchcaps.memory import available_memory
+
+CHECKED = 1 << 26  # bytes of an array after which its size is compared with the memory that there is
+LARGEST = 1 << 28  # bytes of a file in one of the archives that are known by name
+
+
+@contextmanager
+def open_packed(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    """The bytes of a file, unpacked where it is gzipped, whatever its name."""
+    with open_regular(path) as stream:
+        packed = stream.read(2) == b"\x1f\x8b"
+        stream.seek(0)
+        if not packed:
+            yield stream
+            return
+        try:
+            with gzip.open(stream) as unpacked:
+                yield unpacked
+        except (OSError, EOFError, zlib.error) as error:
+            raise complaint(str(path), "a whole gzip file", str(error), "Fetch it again.") from None
+
+
+def open_text(path: Path, encoding: str = "utf-8", newline: str | None = None) -> IO[str]:
+    """The text of a regular file, unpacked where its name ends in .gz."""
+    file: Any = open_regular(path)
+    if path.suffix.lower() == ".gz":
+        file = _Owned(file)
+    return io.TextIOWrapper(file, encoding=encoding, newline=newline)
+
+
+class _Owned(gzip.GzipFile):
+    """A gzip file that closes the file it reads from."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(fileobj=file, mode="rb")
+        self.own = file
+
+    def close(self) -> None:
+        super().close()
+        self.own.close()
+
+
+def read_member(archive: tarfile.TarFile, name: str, most: int) -> bytes | None:
+    """A file in a tar archive, if there is one of this name; one of more bytes, or with holes in it, is an OSError."""
+    try:
+        member = archive.getmember(name)
+    except KeyError:
+        return None
+    if not member.isreg() or member.issparse() or member.size > most:
+        raise OSError(None, f"{name} of {member.size:,} bytes, or no plain file")
+    stream = archive.extractfile(member)
+    return None if stream is None else stream.read()
+
+
+def read_exactly(path: Path, stream: IO[bytes] | gzip.GzipFile, count: int) -> bytearray:
+    """So many bytes, and one more if there are more: whatever a header says, no more room is taken than there are.
+
+    A file that goes on, and says that it holds more than there is memory, is refused on the way.
+    """
+    content = bytearray()
+    while len(content) <= count and (chunk := stream.read(min(1 << 20, count + 1 - len(content)))):
+        content += chunk
+        if len(content) == CHECKED:
+            _check_fits(path, count)
+    return content
+
+
+def _check_fits(path: Path, count: int) -> None:
+    there = available_memory()
+    if there is not None and count > there:
+        got = f"one of {count / 2**30:,.1f} GB"
+        raise complaint(str(path), f"an array that fits {there / 2**30:.1f} GB of memory", got, "Check the file.")
