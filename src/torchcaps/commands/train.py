@@ -43,15 +43,16 @@ def train_command(words: list[str]) -> None:
             say(train_folds(config))
             return
         again = options.resume
-        before = None if again is None else _bytes(Run.open(again).metrics)
+        before = None if again is None else _written(Run.open(again).checkpoint)
         run = train(config) if again is None else resume(again, config.devices, config.nodes)
-        if before is not None and before == _bytes(run.metrics):
+        if before is not None and before == _written(run.checkpoint):
             say("This run was finished; to train longer, begin another with --config and --epochs.", error=True)
         say(f"\nThe best weights are in {run.weights}. Next: torchcaps evaluate {run.folder}", run.log)
 
 
-def _bytes(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+def _written(path: Path) -> int | None:
+    """When a file was written last, if there is one."""
+    return path.stat().st_mtime_ns if path.exists() else None
 
 
 def _values(config: object, kind: type) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import tarfile
@@ -37,6 +38,7 @@ def open_packed(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
 
 def open_text(path: Path, encoding: str = "utf-8", newline: str | None = None) -> IO[str]:
     """The text of a regular file, unpacked where its name ends in .gz."""
+    codecs.lookup(encoding)  # a name that is none is told before anything is opened
     file: Any = open_regular(path)
     if path.suffix.lower() == ".gz":
         file = _Owned(file)
