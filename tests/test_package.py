@@ -31,7 +31,7 @@ RANKS = [
     ["layers", "losses"],
     ["models"],
     ["pretrained"],
-    ["rundata", "facts", "folders"],
+    ["rundata", "facts", "runfolders"],
     ["runs", "evaluate"],
     ["card"],
     ["analysis"],

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from torchcaps.data import DATASETS
 from torchcaps.errors import InputError, check_choice
-from torchcaps.folders import find_runs
 from torchcaps.models import MODELS
 from torchcaps.routing import ROUTINGS
+from torchcaps.runfolders import find_runs
 from torchcaps.runs import Run
 
 

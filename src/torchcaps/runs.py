@@ -43,10 +43,10 @@ from torchcaps.errors import InputError, complaint, shape_text
 from torchcaps.facts import DataFacts, load_complete, load_facts, load_metrics
 from torchcaps.fields import as_json
 from torchcaps.files import atomic_write, inside
-from torchcaps.folders import check_new
 from torchcaps.memory import available_memory
 from torchcaps.models import create_model
 from torchcaps.rundata import columns_of, limit, read_data
+from torchcaps.runfolders import check_new
 from torchcaps.weights import load_weights, refused, save_weights
 
 

@@ -17,9 +17,9 @@ from torchcaps.data import TextSet, make_parts
 from torchcaps.errors import check_count, complaint
 from torchcaps.fields import as_json
 from torchcaps.files import atomic_write, inside
-from torchcaps.folders import next_folder
 from torchcaps.recipes import check_given, complete
 from torchcaps.rundata import limit, read_data
+from torchcaps.runfolders import next_folder
 from torchcaps.train.log import say
 from torchcaps.train.trials import PLACE, Outcome, begin_trials, refuse_folds, run_trial
 

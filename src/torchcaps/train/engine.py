@@ -20,11 +20,11 @@ from torchcaps.data import Splits, TextSet, Vocabulary, read_vectors
 from torchcaps.device import choose_device
 from torchcaps.errors import complaint
 from torchcaps.evaluate import evaluate
-from torchcaps.folders import check_new, next_folder
 from torchcaps.locks import locked
 from torchcaps.models import ImageModel, TextModel
 from torchcaps.recipes import check_given
 from torchcaps.rundata import read_data
+from torchcaps.runfolders import check_new, next_folder
 from torchcaps.runs import Run
 from torchcaps.train import team
 from torchcaps.train.conditions import conditions, differences

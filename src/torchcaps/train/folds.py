@@ -8,7 +8,7 @@ import statistics
 from torchcaps.config import TrainConfig, filled
 from torchcaps.fields import as_json
 from torchcaps.files import atomic_write, inside
-from torchcaps.folders import next_folder
+from torchcaps.runfolders import next_folder
 from torchcaps.train.log import say
 from torchcaps.train.trials import begin_trials, run_trial
 

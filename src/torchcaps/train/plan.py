@@ -13,9 +13,9 @@ from torchcaps.data import AUGMENTATIONS, DATASETS, Labelled, Splits, TextSet, m
 from torchcaps.device import choose_device
 from torchcaps.errors import check_choice, complaint
 from torchcaps.facts import DataFacts
-from torchcaps.folders import check_new
 from torchcaps.recipes import check_given, complete
 from torchcaps.rundata import READ, limit, read_data
+from torchcaps.runfolders import check_new
 from torchcaps.runs import Run
 from torchcaps.train import team
 

@@ -23,9 +23,9 @@ from torchcaps.errors import InputError, complaint
 from torchcaps.evaluate import Evaluation, evaluate
 from torchcaps.fields import as_json, read_fields
 from torchcaps.files import atomic_write, inside, read_text
-from torchcaps.folders import check_empty
 from torchcaps.locks import LOCK, locked
 from torchcaps.memory import highest_memory
+from torchcaps.runfolders import check_empty
 from torchcaps.runs import Run
 from torchcaps.train.engine import resume, train
 from torchcaps.train.log import say

@@ -16,7 +16,7 @@ from torchcaps.errors import complaint
 from torchcaps.evaluate import wilson_interval
 from torchcaps.fields import as_json
 from torchcaps.files import atomic_write, inside
-from torchcaps.folders import next_folder
+from torchcaps.runfolders import next_folder
 from torchcaps.train.log import say
 from torchcaps.train.trials import Outcome, begin_trials, refuse_folds, run_trial
 
