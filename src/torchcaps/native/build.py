@@ -20,6 +20,7 @@ import torch
 from torchcaps.errors import complaint
 from torchcaps.native import cache
 from torchcaps.native.compiler import CompilerError, compiled
+from torchcaps.native.fork import survive_forks
 
 VARIABLE = "TORCHCAPS_NATIVE"
 SOURCE = Path(__file__).with_name("votes.c")
@@ -79,7 +80,9 @@ def _built(geometry: Geometry, dtype: torch.dtype) -> ctypes.CDLL | str:
     if sys.platform != "linux":
         return f"not tried on {sys.platform}"
     try:
-        return _build(geometry, dtype)
+        functions = _build(geometry, dtype)
+        survive_forks(functions)
+        return functions
     except CompilerError as error:
         return str(error)
     except FileNotFoundError as error:

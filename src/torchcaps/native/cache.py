@@ -2,8 +2,8 @@
 
 Whoever can write a library that is loaded can do what its user can. So the folder and its files are looked at as
 OpenSSH looks at its own: they must belong to the user (or to root), and nobody else may be able to write them. What is
-read is compared with its sum, and the bytes that were compared are those that are loaded: a file that is cut or changed,
-before or after, ends no process.
+read is compared with its sum, and the bytes that were compared are those that are loaded: a file that is cut or
+changed, before or after, ends no process.
 """
 
 from __future__ import annotations
