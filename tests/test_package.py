@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "torchcaps"
 # A module may import from its own rank and the ranks before it.
 RANKS = [
-    ["errors", "bars", "memory", "pages"],
+    ["errors", "bars", "memory", "pages", "folders"],
     ["device"],
     ["types"],
     ["data", "fields"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import random
@@ -56,13 +57,24 @@ def missing(sanitizer: Sequence[str], folder: Path) -> str | None:
     source.write_text("int main(void) { return 0; }\n")
     try:
         compiler(*sanitizer, "-fopenmp", source, "-o", program)
-        subprocess.run([program], check=True, capture_output=True, timeout=60)
+        subprocess.run([*_steady(), program], check=True, capture_output=True, timeout=60)
         if sanitizer == MEMORY:
-            words = [sys.executable, "-c", "import numpy"]
+            words = [*_steady(), sys.executable, "-c", "import numpy"]
             subprocess.run(words, check=True, capture_output=True, timeout=60, env=_watched())
     except (OSError, subprocess.SubprocessError) as error:
         return f"skipped, as the compiler has no {sanitizer[0]} here ({type(error).__name__})"
     return None
+
+
+@functools.cache
+def _steady() -> tuple[str, ...]:
+    """What starts a program at the same addresses each time: at some, older sanitizers cannot work."""
+    words = ("setarch", "-R")
+    try:
+        subprocess.run([*words, "true"], check=True, capture_output=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):  # not there, or not allowed
+        return ()
+    return words
 
 
 def _watched() -> dict[str, str]:
@@ -93,7 +105,7 @@ def try_threads(library: Library, rounds: int, seed: int, result: Result, folder
 def _follow(words: list[str], environment: dict[str, str], count: int, what: str, result: Result) -> None:
     """A line for each case that went well; after the first that did not, the process has ended with a report."""
     try:
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run([*_steady(), *words], env=environment, capture_output=True, text=True, timeout=SECONDS)
     except subprocess.TimeoutExpired:
         result.fault(f"{what}: no end after {SECONDS} seconds")
         return

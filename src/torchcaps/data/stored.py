@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.errors import complaint
+from torchcaps.folders import cache_folder
 
 Item = TypeVar("Item")
 Kept = TypeVar("Kept", bound="Stored")  # type: ignore[type-arg]
@@ -30,8 +31,7 @@ OBJECT = 100  # bytes, about, that Python adds to a string
 
 def data_folder(folder: Path | str | None = None) -> Path:
     """Where downloaded data live: the folder given, else TORCHCAPS_DATA, else a cache in the user's home."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(folder or os.environ.get("TORCHCAPS_DATA") or cache / "torchcaps").expanduser()
+    return Path(folder or os.environ.get("TORCHCAPS_DATA") or cache_folder()).expanduser()
 
 
 def most_bytes() -> int:

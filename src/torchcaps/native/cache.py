@@ -22,7 +22,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from torchcaps.errors import complaint
+from torchcaps.errors import InputError, complaint
+from torchcaps.folders import cache_folder
 
 LARGEST = 64 * 2**20  # bytes of a file that can be one of ours: they have a hundred thousand
 STALE = 3600  # seconds after which whoever made a temporary file has ended or been killed
@@ -58,8 +59,8 @@ def keep(name: str, content: bytes) -> None:
     except UnsafeError as error:
         if str(error) not in _told:
             _told.add(str(error))
-            remedy = "Run chmod go-w on it or remove it; until then each process builds them anew."
             expected = "a folder that only its owner can write"
+            remedy = "Run chmod go-w on it, or set XDG_CACHE_HOME to one of your own: else each process builds anew."
             warnings.warn(str(complaint("native functions", expected, error, remedy)), stacklevel=2)
     except OSError:
         pass  # no home, a folder that cannot be written, a full disk
@@ -109,22 +110,13 @@ def sweep(folder: Path, pattern: str) -> None:
                 shutil.rmtree(path) if stat.S_ISDIR(status.st_mode) else path.unlink()
 
 
-def _place() -> Path:
-    place = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not place.is_absolute():  # the XDG specification: to be ignored
-        try:
-            place = Path.home() / ".cache"
-        except RuntimeError:
-            place = Path()
-    if not place.is_absolute():
-        raise OSError("there is no home folder")
-    return place / "torchcaps" / "native"
-
-
 @contextlib.contextmanager
 def _opened() -> Iterator[int]:
     """The folder as an open file: the one that was looked at is the one that is used, wherever its name leads then."""
-    place = _place()
+    try:
+        place = cache_folder() / "native"
+    except InputError as error:
+        raise OSError("there is no home folder") from error
     for path in reversed([path for path in (place, *place.parents) if not path.exists()]):
         path.mkdir(0o700, exist_ok=True)
     folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
