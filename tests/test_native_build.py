@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -129,6 +130,15 @@ def test_a_compiler_that_hangs_is_given_up_once(hanging):
     assert [library(Geometry(1, size, 2), torch.float32) for size in (2, 3, 4)] == [None, None, None]
     assert (hanging / "starts").read_text().count("start") == 1
     assert describe() == "off (the C compiler took more than 1 seconds)"
+
+
+def test_threads_that_need_a_compiler_that_hangs_start_it_once(hanging):
+    threads = [threading.Thread(target=library, args=(Geometry(1, size, 2), torch.float32)) for size in (2, 3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (hanging / "starts").read_text().count("start") == 1
 
 
 def test_the_children_of_a_compiler_that_hangs_end_with_it(hanging):

@@ -105,3 +105,26 @@ if not process:
 assert os.waitpid(process, 0)[1] == 0
 assert torch.get_num_threads() == 2 and same()
 """)
+
+
+@pytest.mark.usefixtures("native")
+def test_a_process_forked_while_another_thread_compiles_can_compile(tmp_path):
+    run(f"""
+import time
+from torchcaps.native import compiler
+from torchcaps.native.build import Geometry, library
+
+os.environ |= {{"XDG_CACHE_HOME": {str(tmp_path)!r}, "CC": "sh -c 'exec sleep 1000'", "TORCHCAPS_NATIVE": ""}}
+compiler.SECONDS = 5
+thread = threading.Thread(target=library, args=(Geometry(1, 2, 3), torch.float32))
+thread.start()
+while not compiler._turn.locked():
+    time.sleep(0.01)
+process = os.fork()
+if not process:
+    signal.alarm(60)
+    os.environ["CC"] = "cc"
+    os._exit(0 if library(Geometry(1, 3, 2), torch.float32) else 3)
+assert os.waitpid(process, 0)[1] == 0
+thread.join()
+""")
