@@ -45,7 +45,7 @@ def forked():
 
 def run(program):
     environment = {**os.environ, "TORCHCAPS_NATIVE": "1", "OMP_NUM_THREADS": "2"}
-    done = subprocess.run([sys.executable, "-c", PARENT + program], timeout=280, env=environment)
+    done = subprocess.run([sys.executable, "-c", PARENT + program], timeout=900, env=environment)
     assert done.returncode == 0
 
 
