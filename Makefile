@@ -32,7 +32,7 @@ test: $(READY)  ## run the tests (a few minutes)
 test-all: $(READY)  ## run the tests, those of native compilation included (much longer)
 	$(BIN)/python -m pytest -n auto
 
-torture: $(READY)  ## hard use at length: kills, full disks, broken files, extreme votes, leaks; a table, and out/torture.json
+torture: $(READY)  ## hard use at length: kills, full disks, broken files, extreme votes, leaks, sanitizers; a table, and out/torture.json
 	$(BIN)/python -m torture
 
 lint: $(READY)  ## check style and types

@@ -1,13 +1,18 @@
 """Native functions are built once, on any machine that can, and torch computes where none can."""
 
+import os
+import signal
 import subprocess
 import sys
+import threading
+import time
+from pathlib import Path
 
 import pytest
 import torch
 
 import torchcaps as tc
-from torchcaps.native import build, describe
+from torchcaps.native import build, compiler, describe
 from torchcaps.native.build import Geometry, library
 
 BUILD = """
@@ -105,3 +110,57 @@ def test_processes_that_build_at_the_same_time_do_not_disturb_each_other(tmp_pat
     assert all(process.returncode == 0 for process in running)
     assert len(set(answers)) == 1
     assert len(list((tmp_path / "torchcaps" / "native").iterdir())) == 1
+
+
+@pytest.fixture
+def hanging(monkeypatch, tmp_path, _forgotten):
+    """A compiler that starts another process and waits for it for ever; each start is written down."""
+    script = tmp_path / "hanging"
+    lines = (f'echo start >> "{tmp_path}/starts"', "sleep 1000 &", f'echo $! > "{tmp_path}/child"', "wait")
+    script.write_text("\n".join(("#!/bin/sh", *lines, "")))
+    script.chmod(0o755)
+    monkeypatch.delenv("TORCHCAPS_NATIVE", raising=False)
+    fresh(monkeypatch, tmp_path, CC=str(script))
+    monkeypatch.setattr(compiler, "SECONDS", 1.0)
+    monkeypatch.setattr(compiler, "_given_up", set())
+    return tmp_path
+
+
+def test_a_compiler_that_hangs_is_given_up_once(hanging):
+    assert [library(Geometry(1, size, 2), torch.float32) for size in (2, 3, 4)] == [None, None, None]
+    assert (hanging / "starts").read_text().count("start") == 1
+    assert describe() == "off (the C compiler took more than 1 seconds)"
+
+
+def test_threads_that_need_a_compiler_that_hangs_start_it_once(hanging):
+    threads = [threading.Thread(target=library, args=(Geometry(1, size, 2), torch.float32)) for size in (2, 3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (hanging / "starts").read_text().count("start") == 1
+
+
+def test_the_children_of_a_compiler_that_hangs_end_with_it(hanging):
+    assert library(Geometry(1, 2, 2), torch.float32) is None
+    child = int((hanging / "child").read_text())
+    for _ in range(100):  # a killed process is there until its parent has heard of it
+        if not _running(child):
+            return
+        time.sleep(0.1)
+    os.kill(child, signal.SIGKILL)
+    pytest.fail("a child of the compiler goes on")
+
+
+def _running(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.usefixtures("_forgotten")
+def test_a_compiler_that_makes_nothing_is_told(monkeypatch, tmp_path):
+    monkeypatch.delenv("TORCHCAPS_NATIVE", raising=False)
+    fresh(monkeypatch, tmp_path, CC="true")
+    assert describe() == "off (the C compiler failed: it made no library)"

@@ -14,7 +14,7 @@ SOURCE = ROOT / "src" / "torchcaps"
 RANKS = [
     ["neutral"],
     ["errors", "bars", "memory", "pages"],
-    ["files"],
+    ["files", "folders"],
     ["locks"],
     ["device"],
     ["types"],

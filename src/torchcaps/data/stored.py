@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
 from io import BytesIO
@@ -21,7 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchcaps.errors import complaint
+from torchcaps.errors import InputError, complaint
+from torchcaps.folders import cache_folder, private_folder
 
 Item = TypeVar("Item")
 Kept = TypeVar("Kept", bound="Stored")  # type: ignore[type-arg]
@@ -34,28 +34,12 @@ OBJECT = 100  # bytes, about, that Python adds to a string
 def data_folder(folder: Path | str | None = None) -> Path:
     """Where downloaded data live: the folder given, else TORCHCAPS_DATA, else a cache in the user's home."""
     named = folder or os.environ.get("TORCHCAPS_DATA")
+    if named:
+        return Path(named).expanduser()
     try:
-        return cache_folder() if named is None or named == "" else Path(named).expanduser()
-    except RuntimeError:  # somebody without a home
-        return _private_folder()
-
-
-def cache_folder() -> Path:
-    """Where caches of this user are; XDG's variable counts only if it names a whole path, as its specification says."""
-    named = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(named) if os.path.isabs(named) else Path.home() / ".cache") / "torchcaps"
-
-
-def _private_folder() -> Path:
-    """A folder among the temporary files that nobody else can write to."""
-    folder = Path(tempfile.gettempdir()) / f"torchcaps-{os.geteuid()}"
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        remedy = "Remove it, or let TORCHCAPS_DATA name another folder."
-        raise complaint(str(folder), "a folder of yours alone", "one that others can write to", remedy)
-    return folder
+        return cache_folder()
+    except InputError:  # somebody without a home
+        return private_folder()
 
 
 _only_reading: ContextVar[bool] = ContextVar("only_reading", default=False)

@@ -6,21 +6,21 @@ TORCHCAPS_NATIVE=0 does without, TORCHCAPS_NATIVE=1 insists on it and says why i
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
+import functools
 import hashlib
 import os
 import shlex
-import subprocess
 import sys
-import tempfile
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from torchcaps.errors import complaint
+from torchcaps.native import cache
+from torchcaps.native.compiler import CompilerError, compiled
+from torchcaps.native.fork import survive_forks
 
 VARIABLE = "TORCHCAPS_NATIVE"
 SOURCE = Path(__file__).with_name("votes.c")
@@ -68,21 +68,27 @@ def describe() -> str:
     if os.environ.get(VARIABLE) == "0":
         return f"off ({VARIABLE}=0)"
     found = _built(Geometry(4, 4, 4), torch.float32)
-    return f"off ({found})" if isinstance(found, str) else "on"
+    if isinstance(found, str):
+        return f"off ({found})"
+    trouble = cache.trouble()
+    return "on" if trouble is None else f"on, but built anew by each process ({trouble})"
 
 
-@cache
+@functools.cache
 def _built(geometry: Geometry, dtype: torch.dtype) -> ctypes.CDLL | str:
     """The library, or in a few words why there is none."""
     if sys.platform != "linux":
         return f"not tried on {sys.platform}"
     try:
-        return _build(geometry, dtype)
+        functions = _build(geometry, dtype)
+        survive_forks(functions)
+        return functions
+    except CompilerError as error:
+        return str(error)
     except FileNotFoundError as error:
-        return f"there is no {error.filename}"
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        return f"the C compiler failed: {said[0] if said else type(error).__name__}"
+        return f"there is no {error.filename}" if error.filename else str(error)
+    except (OSError, ValueError) as error:
+        return f"the C compiler failed: {str(error) or type(error).__name__}"
 
 
 def _build(geometry: Geometry, dtype: torch.dtype) -> ctypes.CDLL:
@@ -94,28 +100,10 @@ def _build(geometry: Geometry, dtype: torch.dtype) -> ctypes.CDLL:
         *(f"-D{name}={value}" for name, value in sizes.items()),
     ]
     name = f"votes-{hashlib.sha256(SOURCE.read_bytes() + shlex.join(command).encode()).hexdigest()[:20]}.so"
-    try:
-        folder = _folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except (OSError, RuntimeError):  # no home, or a folder that cannot be written
-        with tempfile.TemporaryDirectory() as elsewhere:  # a loaded library needs its file no more
-            return _load(command, Path(elsewhere) / name)
-    return _load(command, folder / name)
-
-
-def _folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchcaps" / "native"
-
-
-def _load(command: list[str], path: Path) -> ctypes.CDLL:
-    with contextlib.suppress(OSError):  # not there yet, or half of a file
-        return ctypes.CDLL(str(path))
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # whoever builds the same renames the same
-        made = Path(folder) / path.name
-        words = [*command, str(SOURCE), "-o", str(made)]
-        subprocess.run(words, check=True, capture_output=True, text=True, timeout=120)
-        with made.open("rb") as file:
-            os.fsync(file.fileno())
-        made.replace(path)
-    return ctypes.CDLL(str(path))
+    kept = cache.find(name)
+    if kept is not None:
+        return cache.load(kept)
+    made = compiled(SOURCE, command)
+    functions = cache.load(made)
+    cache.keep(name, made)
+    return functions

@@ -66,7 +66,7 @@ INLINE void make(size n, in u, in w, in origin, int square, int row, int c, vec 
 }
 
 /* Some parents and one block of examples are the work of a thread: parents are shared out where blocks cannot be. */
-typedef struct { size n, children, parents, first, from, to; } job;
+typedef struct { size n, children, parents, first, counted, from, to; } job;
 
 INLINE size parts_of(int threads, size n, size parents) {
     size blocks = (n + LANES - 1) / LANES, parts = blocks % threads && blocks < 4 * threads ? threads : 1;
@@ -74,7 +74,14 @@ INLINE size parts_of(int threads, size n, size parents) {
 }
 
 INLINE job job_of(size n, size children, size parents, size block, size part, size parts) {
-    return (job){n, children, parents, starts(block, n), parents * part / parts, parents * (part + 1) / parts};
+    size first = starts(block, n), from = parents * part / parts, to = parents * (part + 1) / parts;
+    return (job){n, children, parents, first, block * LANES - first, from, to};
+}
+
+/* Examples that the block before has counted are left to it: no two threads write the same place. */
+INLINE void put(REAL *place, vec value, size counted) {
+    if (counted <= 0) STORE(place, value);
+    else for (size l = counted; l < WIDE; l++) place[l] = value[l];
 }
 
 /* s = Sum_i x (vote - origin), or of its square. The strides of x may be zero: the same for all children or parents. */
@@ -97,7 +104,8 @@ INLINE void some_sums(job my, in u, in w, in x, size x_i, size x_j, in origin, i
                 }
         }
     for (size d = 0; d < count; d++)
-        UNROLL for (int h = 0; h < 2; h++) STORE(s + (my.from * OUT + d) * n + my.first + h * WIDE, total[d][h]);
+        UNROLL for (int h = 0; h < 2; h++)
+            put(s + (my.from * OUT + d) * n + my.first + h * WIDE, total[d][h], my.counted - h * WIDE);
     free(total);
 }
 
@@ -131,7 +139,8 @@ INLINE void some_inner(job my, in u, in w, in origin, int square, in y, REAL *x)
                         UNROLL for (int h = 0; h < 2; h++) total[q][h] += LOAD(beside + q * n + h * WIDE) * v[q][h];
                 }
             UNROLL for (int q = 1; q < BLOCK; q++) { total[0][0] += total[q][0]; total[0][1] += total[q][1]; }
-            UNROLL for (int h = 0; h < 2; h++) STORE(x + (i * my.parents + j) * n + my.first + h * WIDE, total[0][h]);
+            UNROLL for (int h = 0; h < 2; h++)
+                put(x + (i * my.parents + j) * n + my.first + h * WIDE, total[0][h], my.counted - h * WIDE);
         }
 }
 
