@@ -61,6 +61,12 @@ def test_a_failure_of_ours_is_told_and_the_server_lives_on(capsys):
     assert client.get("/api/hello").status_code == 200
 
 
+def test_a_question_of_many_fields_is_refused_at_once(client):
+    many = {f"field {number}": 0 for number in range(100_000)}
+    said = refused(client.post("/api/digit", json=many))  # a list of what is wrong with each took 150 MB
+    assert said == "studio: expected at most 20 in the question, got 100000. Correct it."
+
+
 def test_answers_that_json_does_not_know_are_refused(client, monkeypatch):
     monkeypatch.setattr(rooms, "points_room", lambda name, seed: {"points": [[math.nan, 0]]})
     said = refused(client.get("/api/points"))
