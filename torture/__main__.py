@@ -18,6 +18,7 @@ CAMPAIGNS = {  # module, what is counted, how many
     "fuzz": ("fuzz", "inputs", 60_000),
     "routing": ("routings", "cases", 110_000),
     "leaks": ("leaks", "cycles", 1000),
+    "server": ("server", "requests", 10_000),
 }
 
 

@@ -43,6 +43,7 @@ def test_what_is_no_question_is_refused(client, content, kind, status):
 def test_unknown_pages_and_methods_are_refused_in_one_sentence(client):
     assert refused(client.get("/api/nothing"), 404).startswith("studio: expected a page or question that it knows")
     assert refused(client.get("/docs"), 404)
+    assert refused(client.get("/api/points/", follow_redirects=False), 404)
     assert refused(client.get("/openapi.json"), 404)
     assert refused(client.get("/api/clusters"), 405).startswith("studio: expected another method, got GET /api/clus")
     assert refused(client.delete("/api/hello"), 405)

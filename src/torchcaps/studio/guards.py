@@ -19,7 +19,7 @@ App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 BODY = 2_000_000  # bytes: an image of 512 x 512 pixels with some room
 SHORT = 65_536  # bytes of a body that needs no place
-PLACES = 8  # long bodies that are held at once
+PLACES = 4  # long bodies that are held at once
 WAIT = 2.0  # seconds that a long body waits for a place
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

@@ -49,7 +49,7 @@ HEAD = 16_384  # bytes of the headers of a request
 
 def create_app(networks: Sequence[Network], host: str = "127.0.0.1") -> FastAPI:
     """The studio with these networks, for a server that listens at `host`."""
-    app = FastAPI(title="torchcaps studio", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(title="torchcaps studio", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.add_middleware(Guard, host=host)
     known = {network.name: network for network in networks}
     hello = {
@@ -137,11 +137,13 @@ def _as_json(work: Callable[[], dict[str, Any]]) -> Response:
 
 async def _on_input(request: Request, error: Exception) -> JSONResponse:
     sentence = _sentence(error) if isinstance(error, RequestValidationError) else str(error)
+    _forget(error)
     return JSONResponse({"error": sentence}, 422)
 
 
 async def _on_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    _forget(error)
     what = f"{request.method} {request.url.path[:80]}"
     said = {
         404: f"studio: expected a page or question that it knows, got {what}. Start at /.",
@@ -149,6 +151,13 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
     }
     sentence = said.get(error.status_code, f"studio: expected a question in JSON, got {error.detail}. Check it.")
     return JSONResponse({"error": sentence}, error.status_code)
+
+
+def _forget(error: BaseException | None) -> None:
+    """Let go of the frames that an error went through: they hold the parsed body, and the error itself, for long."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def _sentence(error: RequestValidationError) -> str:
