@@ -1,4 +1,4 @@
-"""The lock agrees with what the package asks for and names nothing but packages and sums; so does the list of a release."""
+"""The lock agrees with what the package asks for and names only packages and sums; a release lists all of them."""
 
 import re
 import sys
