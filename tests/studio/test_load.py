@@ -163,6 +163,18 @@ def test_a_body_of_unknown_length_is_refused(calm):
     assert b"studio: expected a body with its Content-Length, got one in chunks. Send it whole." in told
 
 
+@pytest.mark.parametrize("size", ["²".encode("latin-1"), b"9" * 5000, b"-1", b"", b"2000001"])
+def test_a_length_that_is_none_is_refused_by_the_guard_itself(size):
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    headers = [(b"host", b"localhost"), (b"content-length", size)]
+    asyncio.run(Guard(None)({"type": "http", "scheme": "http", "headers": headers}, None, send))
+    assert sent[0]["status"] == 413
+
+
 def test_headers_are_short(calm):
     told = ask(calm, b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 40_000)
     assert told.startswith(b"HTTP/1.1 400 ") or told == b""

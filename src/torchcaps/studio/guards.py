@@ -104,7 +104,8 @@ class Guard:
             )
         if _values(scope, b"transfer-encoding"):
             return 411, "studio: expected a body with its Content-Length, got one in chunks. Send it whole."
-        if any(not size.isdigit() or int(size) > BODY for size in _values(scope, b"content-length")):
+        sizes = _values(scope, b"content-length")
+        if any(not size.isdecimal() or len(size) > 12 or int(size) > BODY for size in sizes):
             return 413, f"studio: expected at most {BODY:,} bytes, got more. Send a smaller image."
         return None
 
