@@ -163,7 +163,11 @@ def test_a_body_of_unknown_length_is_refused(calm):
     assert b"studio: expected a body with its Content-Length, got one in chunks. Send it whole." in told
 
 
-@pytest.mark.parametrize("size", ["²".encode("latin-1"), b"9" * 5000, b"-1", b"", b"2000001"])
+@pytest.mark.parametrize(
+    "size",
+    ["²".encode("latin-1"), b"9" * 5000, b"-1", b"", b"2000001"],
+    ids=["squared", "digits", "negative", "none", "long"],
+)
 def test_a_length_that_is_none_is_refused_by_the_guard_itself(size):
     sent = []
 
