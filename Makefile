@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo routing studio test test-all torture lint bench setup clean help
+.PHONY: demo routing studio test test-all torture lint bench setup lock versions release clean help
 
 help:  ## show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 16
@@ -32,7 +33,7 @@ test: $(READY)  ## run the tests (a few minutes)
 test-all: $(READY)  ## run the tests, those of native compilation included (much longer)
 	$(BIN)/python -m pytest -n auto
 
-torture: $(READY)  ## hard use at length: kills, full disks, broken files, extreme votes, leaks, sanitizers; a table, and out/torture.json
+torture: $(READY)  ## hard use at length: kills, full disks, broken files, links, a busy server, ...; a table, and out/torture.json
 	$(BIN)/python -m torture
 
 lint: $(READY)  ## check style and types
@@ -45,11 +46,37 @@ bench: $(READY)  ## time layers and models against textbook versions of themselv
 
 setup: $(READY)  ## make the virtual environment (skipped when nothing changed)
 
-$(READY): pyproject.toml constraints.txt
+# The lock is for one Python and platform, and for the CPU build of torch. Elsewhere, and where pip finds no such build,
+# constraints.txt chooses versions, without hashes. `make LOCKED=true` insists on the lock.
+LOCKED = $(BIN)/python -c 'import sys, sysconfig as c; sys.exit((sys.version_info[:2], c.get_platform()) != ((3, 11), "linux-x86_64"))' \
+	&& $(PIP) install --dry-run --no-deps "$$(grep -o "^torch==[^ ]*" lock.txt)" > $(VENV)/torch.txt 2>&1
+
+$(READY): pyproject.toml constraints.txt lock.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "torchcaps needs Python 3.10 or newer; choose one with make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]" --constraint constraints.txt
+	@if $(LOCKED); then \
+	  echo "setup: lock.txt, every file checked against its hash" && $(PIP) install --require-hashes --requirement lock.txt \
+	  && $(PIP) install --no-deps --no-build-isolation --editable .; \
+	else \
+	  echo "setup: constraints.txt, without hashes (lock.txt is for Python 3.11 on Linux, x86-64, where pip finds the CPU build of torch)" \
+	  && $(PIP) install --editable ".[dev,release]" --constraint constraints.txt; \
+	fi
 	@touch $@
+
+lock:  ## make lock.txt anew from pyproject.toml and constraints.txt (Python 3.11; ten minutes)
+	$(PYTHON) -m venv --clear build/lock
+	build/lock/bin/python -m pip install --quiet --disable-pip-version-check pip-tools==7.6.2
+	CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
+	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
+	  --extra dev --extra release --build-deps-for editable --constraint constraints.txt --output-file lock.txt pyproject.toml
+
+versions:  ## a part of the tests with the lowest and the newest versions allowed (about ten minutes)
+	$(PYTHON) scripts/versions.py
+
+release: $(READY)  ## sdist, wheel and a list of all packages with their hashes (CycloneDX), in dist/
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/python scripts/sbom.py dist
 
 clean:  ## remove the virtual environment and everything generated
 	rm -rf $(VENV) out build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -51,7 +51,8 @@ def test_check_estimator_passes():
     results = check_estimator(tc.CapsuleClassifier(epochs=10), on_fail=None, expected_failed_checks={})
     assert len(results) > 50
     assert [found["check_name"] for found in results if found["status"] == "failed"] == []
-    assert [found["check_name"] for found in results if found["status"] == "skipped"] == ["check_array_api_input"]
+    skipped = {found["check_name"] for found in results if found["status"] == "skipped"}
+    assert skipped <= {"check_array_api_input"}  # which sklearn 1.6 does not have
 
 
 def test_vectors_of_digits_are_learned(vectors, digits):

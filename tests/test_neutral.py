@@ -15,7 +15,7 @@ from torchcaps.neutral import NeutralStream, csv_cell, neutral_output, shown, te
 from torchcaps.runs import Run
 
 LATIN = os.fsdecode(b"caf\xe9")  # a name that is not UTF-8
-EVIL = "\x1b[2Jnew\nline\x9b31m\u202e"
+EVIL = "\x1b[2Jnew\nline\x9b31m\u202e<img src=x>"
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def trained(tmp_path_factory):
 
 
 def test_what_is_no_visible_sign_is_escaped():
-    assert shown(EVIL) == "\\x1b[2Jnew\\nline\\x9b31m\\u202e"
+    assert shown(EVIL) == "\\x1b[2Jnew\\nline\\x9b31m\\u202e<img src=x>"
     assert shown(LATIN) == "caf\\xe9"
     assert shown("胶囊 café 🙂") == "胶囊 café 🙂"
 
@@ -44,7 +44,7 @@ def test_complaints_are_one_line():
 def test_streams_keep_lines_and_tabs_only():
     stream = io.StringIO()
     print(f"a\tb\n{EVIL}{LATIN}", file=NeutralStream(stream))
-    assert stream.getvalue() == "a\tb\n\\x1b[2Jnew\nline\\x9b31m\\u202ecaf\\xe9\n"
+    assert stream.getvalue() == "a\tb\n\\x1b[2Jnew\nline\\x9b31m\\u202e<img src=x>caf\\xe9\n"
 
 
 def test_signs_that_a_stream_cannot_encode_are_escaped():
@@ -114,6 +114,8 @@ def test_the_card_shows_names_as_they_are(trained):
     (row,) = (line for line in card.splitlines() if line.startswith("| classes"))
     assert "caf\\\\xe9" in row
     assert "\\\\x1b\\[2Jnew\\\\nline" in row
+    assert "&lt;img src=x&gt;" in row
+    assert "<img" not in card
 
 
 def test_a_script_with_names_that_are_not_utf8_goes_on(trained, tmp_path):

@@ -12,6 +12,7 @@ import torch
 
 from tests.commands import SMALL, run, save_pictures
 from torchcaps.errors import InputError
+from torchcaps.evaluate import evaluate
 from torchcaps.files import atomic_write, inside, is_temporary, open_regular, read_bytes
 from torchcaps.runs import Run, load
 from torchcaps.weights import save_weights
@@ -255,3 +256,17 @@ def test_weights_that_are_no_numbers_are_noticed_at_load(stranger, capsys):
         assert "expected weights that are finite numbers, got others in " in said
     with pytest.raises(InputError, match="finite numbers"):
         Run.open(stranger).load_model()
+    with pytest.raises(InputError, match="expected weights that are finite numbers, got others in "):
+        evaluate(model, Run.open(stranger).load_parts().test)
+
+
+def test_weights_too_large_to_compute_with_are_told(stranger, capsys):
+    model = load(stranger)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter *= 1e30
+    save_weights(stranger / "model.safetensors", model)
+    for words in (["evaluate"], ["report", "--count", "8"], ["jumble", "--count", "8"], ["explain", "--example", "0"]):
+        assert "expected a network that answers in finite numbers" in refused(capsys, words[0], stranger, *words[1:])
+    assert run("health", stranger, "--json", "--no-ablate", "--count", "8") == 0
+    json.loads(capsys.readouterr().out, parse_constant=pytest.fail)

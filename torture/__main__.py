@@ -22,6 +22,7 @@ CAMPAIGNS = {  # module, what is counted, how many
     "routing": ("routings", "cases", 110_000),
     "leaks": ("leaks", "cycles", 1000),
     "sanitizers": ("sanitizers", "calls", 10_000),
+    "server": ("server", "requests", 10_000),
 }
 
 

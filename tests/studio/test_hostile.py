@@ -43,6 +43,7 @@ def test_what_is_no_question_is_refused(client, content, kind, status):
 def test_unknown_pages_and_methods_are_refused_in_one_sentence(client):
     assert refused(client.get("/api/nothing"), 404).startswith("studio: expected a page or question that it knows")
     assert refused(client.get("/docs"), 404)
+    assert refused(client.get("/api/points/", follow_redirects=False), 404)
     assert refused(client.get("/openapi.json"), 404)
     assert refused(client.get("/api/clusters"), 405).startswith("studio: expected another method, got GET /api/clus")
     assert refused(client.delete("/api/hello"), 405)
@@ -59,6 +60,12 @@ def test_a_failure_of_ours_is_told_and_the_server_lives_on(capsys):
     assert said == "studio: expected to have an answer, got RuntimeError. The terminal tells more."
     assert "the disk is gone" in capsys.readouterr().err
     assert client.get("/api/hello").status_code == 200
+
+
+def test_a_question_of_many_fields_is_refused_at_once(client):
+    many = {f"field {number}": 0 for number in range(100_000)}
+    said = refused(client.post("/api/digit", json=many))  # a list of what is wrong with each took 150 MB
+    assert said == "studio: expected at most 20 in the question, got 100000. Correct it."
 
 
 def test_answers_that_json_does_not_know_are_refused(client, monkeypatch):

@@ -104,6 +104,7 @@ def _explained(
     from torchcaps.analysis.perturb import perturb
     from torchcaps.analysis.reconstruct import draw_classes
     from torchcaps.analysis.trees import coupling_moves, routing_tree, trace_image, tree_maps
+    from torchcaps.evaluate import check_answers
     from torchcaps.models import CapsuleModel
     from torchcaps.plots.capsules import drawing_figure, sheet_figure
     from torchcaps.plots.trees import moves_figure, tree_figure
@@ -111,6 +112,7 @@ def _explained(
     classes, things = run.facts.classes, run.facts.labels_per_image
     with torch.no_grad():
         activations = model(image[None]).activations[0]
+    check_answers("explain", activations)
     order = activations.argsort(descending=True).tolist()
     labels = order[:things] if options.label is None else [classes.index(options.label)]
     shown = [*order[:4], *(label for label in labels if label not in order[:4])]

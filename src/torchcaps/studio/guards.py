@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +18,9 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 BODY = 2_000_000  # bytes: an image of 512 x 512 pixels with some room
+SHORT = 65_536  # bytes of a body that needs no place
+PLACES = 4  # long bodies that are held at once
+WAIT = 2.0  # seconds that a long body waits for a place
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -41,37 +46,54 @@ class Guard:
     def __init__(self, app: App, host: str = "127.0.0.1") -> None:
         self.app = app
         self.host = host
+        self.places = asyncio.Semaphore(PLACES)
+        self.turn = asyncio.Lock()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return
+        with ExitStack() as held:  # until the answer begins
 
-        async def send_guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [
-                    *message.get("headers", []),
-                    *((name.lower().encode(), value.encode()) for name, value in HEADERS.items()),
-                ]
-            await send(message)
+            async def send_guarded(message: Message) -> None:
+                held.close()
+                if message["type"] == "http.response.start":
+                    message["headers"] = [
+                        *message.get("headers", []),
+                        *((name.lower().encode(), value.encode()) for name, value in HEADERS.items()),
+                    ]
+                await send(message)
 
-        refusal = self._refusal(scope)
-        if refusal is None:
-            body = await _read(receive)
-            if body is None:
-                refusal = 413, f"studio: expected at most {BODY:,} bytes, got more. Send a smaller image."
-        if refusal is not None:
-            status, sentence = refusal
-            headers = {"Connection": "close"} if status == 413 else None
-            await JSONResponse({"error": sentence}, status, headers)(scope, receive, send_guarded)
-            return
-        await self.app(scope, _again(body or b"", receive), send_guarded)
+            refusal = self._refusal(scope)
+            if refusal is not None:
+                status, sentence = refusal
+                headers = {"Connection": "close"} if status in (411, 413) else None
+                await JSONResponse({"error": sentence}, status, headers)(scope, receive, send_guarded)
+                return
+            size = max(map(int, _values(scope, b"content-length")), default=0)
+            if size > SHORT and not await self._placed(held):
+                await _read(receive, keep=False)  # who is still sending would not hear the answer
+                sentence = f"studio: expected at most {PLACES} long questions at once, got more. Ask again in a second."
+                await JSONResponse({"error": sentence}, 503, {"Retry-After": "1"})(scope, receive, send_guarded)
+                return
+            if size > 0:
+                receive = _again(await _read(receive), receive)
+                await self.turn.acquire()  # parsed, a body takes far more memory than it has bytes: one at a time
+                held.callback(self.turn.release)
+            await self.app(scope, receive, send_guarded)
+
+    async def _placed(self, held: ExitStack) -> bool:
+        """Wait a little for one of the places for long bodies."""
+        try:
+            await asyncio.wait_for(self.places.acquire(), WAIT)
+        except asyncio.TimeoutError:  # another error than TimeoutError in Python 3.10
+            return False
+        held.callback(self.places.release)
+        return True
 
     def _refusal(self, scope: MutableMapping[str, Any]) -> tuple[int, str] | None:
-        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        origins = [value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"]
-        sizes = [value for name, value in scope["headers"] if name == b"content-length"]
+        hosts, origins = _values(scope, b"host"), _values(scope, b"origin")
         if len(hosts) != 1 or not answers_to(hosts[0], self.host):
             got = repr(", ".join(hosts))[:80] if hosts else "none"
             return 403, f"studio: expected the name of this machine as Host, got {got}. Use the address it printed."
@@ -80,7 +102,10 @@ class Guard:
                 403,
                 f"studio: expected a question from its own page, got one from {origins[0]!r:.80}. Open the page.",
             )
-        if any(not size.isdigit() or int(size) > BODY for size in sizes):
+        if _values(scope, b"transfer-encoding"):
+            return 411, "studio: expected a body with its Content-Length, got one in chunks. Send it whole."
+        sizes = _values(scope, b"content-length")
+        if any(not size.isdecimal() or len(size) > 12 or int(size) > BODY for size in sizes):
             return 413, f"studio: expected at most {BODY:,} bytes, got more. Send a smaller image."
         return None
 
@@ -117,19 +142,20 @@ def is_local(host: str) -> bool:
         return False
 
 
-async def _read(receive: Receive) -> bytes | None:
-    """The body of a request; None if it is too long."""
-    parts: list[bytes] = []
+def _values(scope: MutableMapping[str, Any], header: bytes) -> list[str]:
+    return [value.decode("latin-1") for name, value in scope["headers"] if name == header]
+
+
+async def _read(receive: Receive, keep: bool = True) -> bytes:
+    """The body of a request, or what came of it before the asker went; the server holds it to its Content-Length."""
+    body = bytearray()
     more = True
     while more:
         message = await receive()
-        if message["type"] != "http.request":
-            break
-        parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
-        if sum(map(len, parts)) > BODY:
-            return None
-    return b"".join(parts)
+        if keep:
+            body += message.get("body", b"")
+        more = message["type"] == "http.request" and message.get("more_body", False)
+    return bytes(body)
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

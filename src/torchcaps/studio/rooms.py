@@ -6,7 +6,8 @@ import time
 from typing import Annotated, Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
 
 from torchcaps.analysis.clusters import trace_clusters
 from torchcaps.analysis.lastlayer import last_layer
@@ -23,6 +24,7 @@ from torchcaps.studio.routings import OFFERED, read_options
 from torchcaps.types import Capsules
 
 MOST = 1024  # pixels a side
+FIELDS = 20  # of a question
 Coordinate = Annotated[float, Field(ge=-1000, le=1000, allow_inf_nan=False)]
 Level = Annotated[float, Field(ge=0, le=255, allow_inf_nan=False)]
 Row = Annotated[list[Level], Field(min_length=1, max_length=MOST, fail_fast=True)]
@@ -45,6 +47,14 @@ Class = Annotated[int, Field(ge=0, le=100_000)]
 
 class _Asked(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few(cls, given: Any) -> Any:
+        """Each field too many would be a complaint with a page of its own: they are counted first."""
+        if isinstance(given, dict) and len(given) > FIELDS:
+            raise PydanticCustomError("too_long", "too many", {"max_length": FIELDS, "actual_length": len(given)})
+        return given
 
 
 class ClustersAsked(_Asked):

@@ -24,6 +24,7 @@ from torchcaps.analysis.points import POINTS
 from torchcaps.errors import InputError, check_choice, check_range, complaint
 from torchcaps.studio import rooms
 from torchcaps.studio.guards import Guard
+from torchcaps.studio.lines import Line
 from torchcaps.studio.networks import Network
 from torchcaps.studio.routings import describe_routings
 
@@ -43,11 +44,12 @@ WANTED = {
 }
 PORT = 8760
 TRIES = 40  # ports to try
+HEAD = 16_384  # bytes of the headers of a request
 
 
 def create_app(networks: Sequence[Network], host: str = "127.0.0.1") -> FastAPI:
     """The studio with these networks, for a server that listens at `host`."""
-    app = FastAPI(title="torchcaps studio", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(title="torchcaps studio", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.add_middleware(Guard, host=host)
     known = {network.name: network for network in networks}
     hello = {
@@ -135,11 +137,13 @@ def _as_json(work: Callable[[], dict[str, Any]]) -> Response:
 
 async def _on_input(request: Request, error: Exception) -> JSONResponse:
     sentence = _sentence(error) if isinstance(error, RequestValidationError) else str(error)
+    _forget(error)
     return JSONResponse({"error": sentence}, 422)
 
 
 async def _on_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    _forget(error)
     what = f"{request.method} {request.url.path[:80]}"
     said = {
         404: f"studio: expected a page or question that it knows, got {what}. Start at /.",
@@ -147,6 +151,13 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
     }
     sentence = said.get(error.status_code, f"studio: expected a question in JSON, got {error.detail}. Check it.")
     return JSONResponse({"error": sentence}, error.status_code)
+
+
+def _forget(error: BaseException | None) -> None:
+    """Let go of the frames that an error went through: they hold the parsed body, and the error itself, for long."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def _sentence(error: RequestValidationError) -> str:
@@ -162,7 +173,7 @@ def _sentence(error: RequestValidationError) -> str:
         return f"studio: expected nothing beside what it knows, got {where}. Drop it."
     if kind in ("too_short", "too_long"):
         bound = f"at least {told['min_length']}" if kind == "too_short" else f"at most {told['max_length']}"
-        return f"studio: expected {bound} in {where}, got {told['actual_length']}. Correct it."
+        return f"studio: expected {bound} in {where or 'the question'}, got {told['actual_length']}. Correct it."
     got = repr(first.get("input"))
     got = got if len(got) <= 60 else f"{got[:57]}..."
     wanted = WANTED[kind].format_map(told) if kind in WANTED else first["msg"]
@@ -173,6 +184,8 @@ def free_socket(host: str, port: int | None) -> socket.socket:
     """A socket at this port; left out, at the first free one from `PORT` on."""
     if port is not None:
         check_range("studio", "port", port, 0, 65535)
+    if not host.strip():
+        raise complaint("studio", "an address to listen at", repr(host), "Leave --host out, or say 0.0.0.0 for all.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     reason = ""
     for tried in [port] if port is not None else range(PORT, PORT + TRIES):
@@ -183,10 +196,10 @@ def free_socket(host: str, port: int | None) -> socket.socket:
         try:
             found.bind((host, tried))
             found.listen(64)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the second for what is no name at all
             found.close()
-            reason = error.strerror or str(error)
-            if error.errno != errno.EADDRINUSE:
+            reason = getattr(error, "strerror", None) or str(error)
+            if getattr(error, "errno", None) != errno.EADDRINUSE:
                 break
         else:
             return found
@@ -204,7 +217,15 @@ def address_of(listening: socket.socket, host: str) -> str:
 def make_server(app: FastAPI) -> uvicorn.Server:
     """A server that is quiet, and done soon after Ctrl-C; `run(sockets=[...])` starts it."""
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, ws="none", timeout_graceful_shutdown=2
+        app,
+        http=Line,
+        ws="none",
+        log_level="error",  # a warning for each broken request would let others fill the terminal
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=2,
+        h11_max_incomplete_event_size=HEAD,
     )
     return uvicorn.Server(config)
 
