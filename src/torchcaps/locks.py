@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -27,8 +28,7 @@ def locked(folder: Path) -> Iterator[str | None]:
     folder.mkdir(parents=True, exist_ok=True)
     file = os.open(inside(folder, LOCK), os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666)
     try:
-        held = try_lock(file)
-        before = _holder(os.read(file, MOST))
+        held, before = _taken(file)
         if held is False or (held is None and before is not None and _is_alive(before)):
             raise complaint(
                 str(folder),
@@ -44,6 +44,16 @@ def locked(folder: Path) -> Iterator[str | None]:
                 _write(file, None)
     finally:
         os.close(file)
+
+
+def _taken(file: int) -> tuple[bool | None, dict[str, Any] | None]:
+    """Whether the lock could be had, and who wrote into it last. Who has just taken it may not have written yet."""
+    for _ in range(20):
+        held, before = try_lock(file), _holder(os.pread(file, MOST, 0))
+        if held is not False or before is not None:
+            break
+        time.sleep(0.05)
+    return held, before
 
 
 def _write(file: int, holder: dict[str, Any] | None) -> None:
