@@ -24,7 +24,7 @@ from torture.broken import _command
 from torture.kill import TRAINING
 from torture.result import Result
 
-WRITES = 10  # racing writes for each double resume
+WRITES = 10  # racing writes for each double resume, and for each kill
 WRITERS = 4
 
 
@@ -120,8 +120,8 @@ def racing_writes(count: int, draw: random.Random) -> Result:
             wrong = _whole(path.read_bytes())
             if wrong:
                 result.fault(wrong)
-            time.sleep(draw.uniform(0, 0.02))
-            victim = draw.choice(list(team.values())) if team and draw.random() < 0.2 else None
+            time.sleep(draw.uniform(0, 0.005))
+            victim = draw.choice(list(team.values())) if team and sum(written) > WRITES * kills else None
             if victim is not None and victim.is_alive():
                 victim.kill()
                 kills += 1
