@@ -70,7 +70,7 @@ lock:  ## make lock.txt anew from pyproject.toml and constraints.txt (Python 3.1
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
 	  --extra dev --extra release --build-deps-for editable --constraint constraints.txt --output-file lock.txt pyproject.toml
 
-versions:  ## a part of the tests with the lowest and the newest versions allowed (about ten minutes)
+versions:  ## a part of the tests with the lowest and the newest versions allowed (about a quarter of an hour)
 	$(PYTHON) scripts/versions.py
 
 release: $(READY)  ## sdist, wheel and a list of all packages with their hashes (CycloneDX), in dist/

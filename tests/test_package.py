@@ -13,9 +13,9 @@ SOURCE = ROOT / "src" / "torchcaps"
 # A module may import from its own rank and the ranks before it.
 RANKS = [
     ["neutral"],
-    ["errors", "bars", "memory", "pages"],
+    ["errors", "bars", "memory"],
     ["files", "folders"],
-    ["locks"],
+    ["locks", "pages"],
     ["device"],
     ["types"],
     ["data", "fields"],

@@ -15,6 +15,7 @@ from torchcaps.errors import InputError
 from torchcaps.evaluate import evaluate
 from torchcaps.files import atomic_write, inside, is_temporary, open_regular, read_bytes
 from torchcaps.runs import Run, load
+from torchcaps.studio.networks import run_networks
 from torchcaps.weights import save_weights
 
 
@@ -222,6 +223,20 @@ def test_no_folder_is_written_to_that_a_run_names_for_its_data(stranger, capsys,
     )
     refused(capsys, "evaluate", stranger)
     assert os.listdir(tmp_path / "private") == ["key"]
+
+
+def test_the_studio_reads_nothing_through_links(stranger):
+    shutil.rmtree(stranger / "evaluation", ignore_errors=True)
+    (stranger / "evaluation").symlink_to("../private")
+    with pytest.raises(InputError, match="expected a place inside"):
+        run_networks([stranger], None)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "split.json", "metrics.csv", "attack/curve.png"])
+def test_pipes_in_a_run_are_not_waited_for(stranger, capsys, name):
+    (stranger / name).unlink()
+    os.mkfifo(stranger / name)
+    assert "not a regular file" in refused(capsys, "report", stranger, "--count", "8")
 
 
 # What is written beside a run

@@ -65,7 +65,7 @@ def _facts(run: Run) -> str:
         ],
         "metrics": ["accuracy"],
     }
-    measured = _test_result(run)
+    measured = test_result(run)
     if measured is not None:
         name = Path(run.config.data).name
         facts["model-index"] = [
@@ -122,7 +122,7 @@ def _words(run: Run) -> str:
 
 def _measured(run: Run) -> list[str]:
     rows = []
-    measured = _test_result(run)
+    measured = test_result(run)
     if measured is not None:
         interval = f"95 % interval {measured['low']:.2%} to {measured['high']:.2%}"
         rows.append(f"| test accuracy | {measured['accuracy']:.2%} of {measured['examples']:,} ({interval}) |")
@@ -137,7 +137,7 @@ def _measured(run: Run) -> list[str]:
     return rows
 
 
-def _test_result(run: Run) -> dict[str, float] | None:
+def test_result(run: Run) -> dict[str, float] | None:
     """What `evaluate` found on the run's own test part, if it was asked, and if it can be understood."""
     path = run.path("evaluation", "results.json")
     try:

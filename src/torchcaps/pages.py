@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from torchcaps.files import read_bytes
+
 
 def page(title: str, body: str) -> str:
     """A whole page with this body of HTML."""
@@ -52,7 +54,7 @@ def picture(figure: Any, alt: str) -> str:
 
 def image_file(path: Path, alt: str, width: int = 720) -> str:
     """A picture from a file, within the page."""
-    return _image(path.read_bytes(), alt, width)
+    return _image(read_bytes(path), alt, width)
 
 
 def _image(content: bytes, alt: str, width: int) -> str:

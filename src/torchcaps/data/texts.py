@@ -19,9 +19,10 @@ from torch.nn.utils.rnn import pad_sequence
 from torchcaps.data.base import Batch, Labelled
 from torchcaps.data.stored import Names, Numbers, Records, pick
 from torchcaps.errors import InputError, complaint, shape_text
-from torchcaps.files import atomic_write
+from torchcaps.files import atomic_write, read_text
 
 PADDING, UNKNOWN = "<pad>", "<unk>"  # words number 0 and 1
+MOST_BYTES = 1 << 30  # of a vocabulary
 # Contractions as word vectors have them (do n't, it 's), words, and every other sign for itself.
 WORD = r"n't\b|'\w+|\w+(?=n't\b)|\w+|[^\w\s]"
 
@@ -57,7 +58,7 @@ class Vocabulary:
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
         try:
-            vocabulary = cls(_tokenizers().Tokenizer.from_str(path.read_text(encoding="utf-8")))
+            vocabulary = cls(_tokenizers().Tokenizer.from_str(read_text(path, MOST_BYTES)))
             numbers = vocabulary.tokenizer.get_vocab()
             if [numbers.get(word) for word in (PADDING, UNKNOWN)] != [0, 1]:
                 raise ValueError(f"no {PADDING} and {UNKNOWN} as words number 0 and 1")
@@ -68,8 +69,7 @@ class Vocabulary:
         except InputError:
             raise
         except Exception as error:  # tokenizers raises plain Exceptions
-            reason = str(error).splitlines()[0]
-            raise complaint(str(path), "the vocabulary of a run", reason, "Train or copy the run anew.") from None
+            raise complaint(str(path), "the vocabulary of a run", error, "Train or copy the run anew.") from None
 
     def save(self, path: Path) -> None:
         atomic_write(path, self.tokenizer.to_str())

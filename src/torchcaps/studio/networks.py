@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.analysis.places import receptive_fields
+from torchcaps.card import test_result
 from torchcaps.data import Examples, load_dataset
 from torchcaps.errors import complaint, shape_text
 from torchcaps.models import CapsuleModel, ImageModel
@@ -130,7 +130,5 @@ def run_networks(folders: Sequence[Path], data_dir: Path | None = None) -> list[
 
 def _accuracy(run: Run) -> float | None:
     """On the test part, if `torchcaps evaluate` has written it down."""
-    try:
-        return float(json.loads((run.folder / "evaluation" / "results.json").read_text())["test"]["accuracy"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    found = test_result(run)
+    return None if found is None else found["accuracy"]
