@@ -97,17 +97,22 @@ def test_votes_are_made_only_where_it_pays(votes, gradients, learning, expected)
     assert kinds_seen(layer, capsules(5, 7, 5), learning) == {expected}
 
 
-def test_a_class_made_from_another_does_not_inherit_its_word():
-    class Looks(Kinds):
+def test_a_class_inherits_a_word_unless_it_changes_what_is_done_with_votes():
+    class Same(Kinds):
         pass
+
+    class Looks(Kinds):
+        def update(self, votes, *rest):
+            return super().update(votes, *rest)
 
     class Doubled(SharedVotes):
         def transform(self, poses, *ready):
             return 2 * super().transform(poses, *ready)
 
     children = capsules(5, 7, 5)
-    layer = tc.DenseCapsules(7, 4, 5, 6, votes="shared", routing=Looks()).double()
-    assert kinds_seen(layer, children) == {"made"}
+    for routing, expected in ((Same(), "unmade"), (Looks(), "made")):
+        layer = tc.DenseCapsules(7, 4, 5, 6, votes="shared", routing=routing).double()
+        assert kinds_seen(layer, children) == {expected}
     doubled = tc.DenseCapsules(7, 4, 5, 6, votes=Doubled(7, 4, 5, 6), routing=Kinds()).double()
     assert kinds_seen(doubled, children) == {"made"}
 

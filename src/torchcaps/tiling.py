@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchcaps.errors import complaint
 from torchcaps.ledger import refuse_second_derivatives
@@ -21,6 +21,10 @@ from torchcaps.scratch import Room, kept_room
 
 TILE_BYTES = 12 * 2**20
 VARIABLE = "TORCHCAPS_TILE_BYTES"
+
+GLOBAL_HOOKS = (
+    "_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks", "_global_backward_pre_hooks",
+)  # fmt: skip
 
 # One tile: batch tensors (None where there is nothing) and weights in, results out.
 Work = Callable[[list[Tensor | None], list[Tensor]], tuple[Tensor, ...]]
@@ -181,3 +185,9 @@ def _refuse_others(results: list[Tensor], known: list[Tensor | None]) -> None:
                 "it a parameter, or make the layer with tile_bytes=0."
             )
         nodes += [following for following, _ in node.next_functions]
+
+
+def hooked(part: nn.Module) -> bool:
+    """Does somebody look at what goes in or out, forward or back? Hooks may be this part's own, or of all modules."""
+    own = part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks
+    return bool(own or any(vars(nn.modules.module).get(name) for name in GLOBAL_HOOKS))

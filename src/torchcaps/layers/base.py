@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,9 +17,10 @@ from torchcaps.ledger import with_ledger
 from torchcaps.native import KEPT_NUMBERS, TILE_NUMBERS, fill_lanes, filled, native_votes
 from torchcaps.precision import HALVES, autocasting
 from torchcaps.routing import ROUTINGS, Routing, make_routing, routing_options
+from torchcaps.routing.checks import declared
 from torchcaps.routing.competition import OverParents, over_own_parents
 from torchcaps.scratch import KEPT_BYTES
-from torchcaps.tiling import tile_bytes, tiled
+from torchcaps.tiling import hooked, tile_bytes, tiled
 from torchcaps.types import Capsules, Routed, Step
 from torchcaps.unmade import Unmade
 
@@ -161,8 +163,9 @@ class RoutedLayer(nn.Module):
             for part in (poses, activations, mask, couplings, kept, None)
         ]
         # Where only the last update has gradients and needs nothing but couplings, the backward pass begins with these.
-        last = self.routing.gradients == "last" and couplings is None and _says(self.routing, "forgets")
-        watched = _hooked(self.votes) or _hooked(self.routing)
+        forgets = bool(declared(type(self.routing), "forgets"))
+        last = self.routing.gradients == "last" and couplings is None and forgets
+        watched = hooked(self.votes) or hooked(self.routing)
         windows = math.prod(activations.shape[1:-1])  # of an example
         pairs = activations[0].numel() * self.votes.out_capsules * poses.element_size()  # a number for each, in bytes
         if over_parents is over_own_parents:
@@ -206,12 +209,12 @@ class RoutedLayer(nn.Module):
         """How the routing gets its votes: as it needs them, and as it pays for tiles of so many examples."""
         made = Way(self._marked, (), self.votes.out_dim)
         poses, sees = gathered.poses, self.routing.sees
-        if vars(type(self.routing)).get("sees", "votes") == "votes":  # an instance can only narrow it down
+        if declared(type(self.routing), "sees") in (None, "votes"):  # an instance can only narrow it down
             sees = "votes"
         plain = not (autocasting(poses.device.type) or poses.dtype in HALVES)
         if watched or sees == "votes" or not plain or type(self)._vote is not RoutedLayer._vote:
             return made._replace(weights=self.votes(None))
-        if _says(self.votes, "by_pair"):
+        if declared(type(self.votes), "by_pair"):
             matrices = self.votes.by_pair()
             if matrices is not None:
                 beside = (gathered.activations, *self.routing.parameters())
@@ -223,22 +226,12 @@ class RoutedLayer(nn.Module):
         )
         # With a matrix for each pair, the gradients of all iterations cost less where votes are made.
         pays = last or not learning or self.votes.costs
-        if sees == "sums" and not self.routing.translates and _says(self.votes, "linear") and pays:
+        if sees == "sums" and not self.routing.translates and declared(type(self.votes), "linear") and pays:
             linear = self.votes.linear()
             if linear is not None:
                 numbers = self.votes.costs or self.votes.in_dim
                 return Way(lambda poses, _, *ready: self.votes.unmade(poses, *ready), linear, numbers)
         return made._replace(weights=self.votes(None))
-
-
-def _says(part: nn.Module, word: str) -> bool:
-    """Does the very class of this part, not one that it is made from, say so?"""
-    return bool(vars(type(part)).get(word, False))
-
-
-def _hooked(part: nn.Module) -> bool:
-    """Does somebody look at what goes in or out, forward or back?"""
-    return bool(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks)
 
 
 def _with_parameters(module: Any, given: dict[str, Tensor], prefix: str = "") -> Any:
@@ -274,12 +267,19 @@ def _routing_for(owner: str, routing: str | Routing, options: dict[str, Any], kn
     accepted = routing_options(routing)
     unknown = ", ".join(option for option in options if option not in accepted)
     if unknown:
-        own = "votes, routing, vote_bias, normalise, std, expected_children, tile_bytes"
-        expected = f"{own}, or an option of {routing!r} ({', '.join(accepted)})"
+        expected = f"{', '.join(LAYER_OPTIONS)}, or an option of {routing!r} ({', '.join(accepted)})"
         raise complaint(owner, expected, unknown, "Drop or rename it.")
     if known["in_capsules"] is None and "prior" in accepted:
         options = {"prior": False, **options}  # nothing can be learned for single children whose number is free
     return make_routing(routing, **{word: value for word, value in known.items() if word in accepted}, **options)
+
+
+# What a user may tell a routed layer, beside the options of its routing.
+LAYER_OPTIONS = tuple(
+    word
+    for word, parameter in inspect.signature(RoutedLayer.__init__).parameters.items()
+    if parameter.kind is parameter.KEYWORD_ONLY and word not in ("rivals", "any_grid")  # these are the layer's own
+)
 
 
 def _check_sizes(owner: str, what: str, part: nn.Module, sizes: dict[str, int | None]) -> None:

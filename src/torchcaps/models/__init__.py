@@ -9,6 +9,7 @@ import inspect
 from typing import Any
 
 from torchcaps.errors import check_choice, check_count, complaint
+from torchcaps.layers.base import LAYER_OPTIONS
 from torchcaps.models.base import CapsuleModel, ImageModel, ImageShape
 from torchcaps.models.calibrate import calibrate
 from torchcaps.models.capsnet import CapsNet
@@ -49,7 +50,7 @@ def _options(name: str, routing: str | None) -> list[str]:
     routing = routing or options.get("routing")
     if "routing" in options and isinstance(routing, str) and routing in ROUTINGS:
         filled_in = ("in_capsules", "out_capsules", "out_dim", "vote_std")
-        layers = ["votes", "vote_bias", "normalise", "std", "expected_children"]
+        layers = (word for word in LAYER_OPTIONS if word not in options)
         return [*options, *layers, *(word for word in routing_options(routing) if word not in filled_in)]
     return list(options)
 

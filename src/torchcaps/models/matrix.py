@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcaps.errors import check_choice, complaint
 from torchcaps.layers import ClassCapsules, ConvCapsules, Decoder, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
-from torchcaps.routing import ROUTINGS
+from torchcaps.routing import ROUTINGS, make_routing, routing_options
 
 
 class Standardise(nn.Module):
@@ -54,7 +55,7 @@ class MatrixCapsules(CapsuleModel):
             raise complaint("MatrixCapsules", "a routing's name", f"a {type(routing).__name__}", remedy)
         check_choice("MatrixCapsules", "routing", routing, list(ROUTINGS))
         # A routing that does not listen to activations hears the lengths of squashed poses instead.
-        kind = "matrix" if ROUTINGS[routing].uses_activations else "vector"
+        kind = "matrix" if _listens(routing, options) else "vector"
         options = {"votes": "matrix", "routing": routing, **options}
         stem: list[nn.Module] = [Standardise()] if standardise else []
         stem += [nn.Conv2d(image_shape[0], a, 5, stride=2), *([nn.BatchNorm2d(a)] if batch_norm else []), nn.ReLU()]
@@ -70,6 +71,15 @@ class MatrixCapsules(CapsuleModel):
             ],
             make_decoder(decoder, classes, image_shape),
         )
+
+
+def _listens(name: str, options: dict[str, Any]) -> bool:
+    """Does a routing with these options weigh children by their activations? Only a routing that is made can tell."""
+    known = routing_options(name)
+    given = {"in_capsules": 1, "out_capsules": 1, "out_dim": 16, "vote_std": 1.0, **options}
+    with torch.random.fork_rng([]):
+        routing = make_routing(name, **{word: value for word, value in given.items() if word in known})
+    return routing.uses_activations
 
 
 class SmallMatrixCapsules(MatrixCapsules):

@@ -47,7 +47,7 @@ class Routing(nn.Module):
     averages: bool = False  # are parents means of votes, or sums?
     translates: bool = False  # do clusters move along when all votes do? Then the loop sees votes centred on their mean
     sees_weights: bool = False  # does `update` ask for the children's own weights, beside what couplings leave of them?
-    # These two each class says for itself, as a class made from it may differ:
+    # These two hold for a class made from this one as long as it changes no method that is given votes (`declared`):
     forgets: bool = False  # do updates ignore the iteration and the clusters before?
     sees: str = "votes"  # all that it does with votes: "sums" (combine, agree), "squares" (spread, distances too)
     uses_activations: bool = False  # do the children's activations weigh their votes?
@@ -232,7 +232,8 @@ class Routing(nn.Module):
         rivals = over_parents
         if couplings is None:
             scores = self.start(votes, weights)
-            if last and steps is None and kept is None and rivals is over_own_parents and self._starts_even:
+            alone = last and steps is None and kept is None and rivals is over_own_parents
+            if alone and self._is_plain("start", "compete"):
                 couplings = scores.new_full((), 1 / (scores.shape[-1] + self.leaky)).expand(scores.shape)
             else:
                 couplings = self.compete(scores, mask, kept, rivals)
@@ -243,7 +244,7 @@ class Routing(nn.Module):
             couplings = silence(couplings, mask, kept, 0)
 
         # Where a child's parents are all here, masked children, whose weights are zero, matter to nobody on the way.
-        unseen = rivals is over_own_parents and steps is None and type(self).compete is Routing.compete
+        unseen = rivals is over_own_parents and steps is None and self._is_plain("compete")
         clusters = None
         with nullcontext() if self.gradients == "all" else torch.no_grad():
             for step in range(last):
@@ -261,9 +262,9 @@ class Routing(nn.Module):
             steps.append(self._step(votes, couplings, weights, clusters, last, over_parents, pivot))
         return _moved(self.read(clusters, couplings, weights), pivot)
 
-    @property
-    def _starts_even(self) -> bool:
-        return type(self).start is Routing.start and type(self).compete is Routing.compete
+    def _is_plain(self, *methods: str) -> bool:
+        """Are these methods the base's, for this very object? An ablation replaces one on a single object."""
+        return all(getattr(getattr(self, name), "__func__", None) is getattr(Routing, name) for name in methods)
 
     def _step(
         self,

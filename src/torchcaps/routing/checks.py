@@ -46,6 +46,30 @@ def check_routed(
         raise complaint(owner, "a boolean mask", mask.dtype, "Pass mask.bool(), True where a child is real.")
 
 
+# Methods of a routing, and of a vote transform, that cannot change what is done with votes.
+HARMLESS = {
+    "__init__", "__repr__", "extra_repr", "name", "options", "normalised", "read", "objective", "settled", "compete",
+    "draw", "negative_entropy", "build", "fan_in", "fan_out", "start_at", "outer_weight", "vote_std", "known_children",
+}  # fmt: skip
+
+
+def declared(kind: type, word: str) -> Any:
+    """What a class says by `word`, if it holds for `kind`, which is made from it; else None.
+
+    It holds unless `kind`, or a class between them, changes a method that could make it false.
+    """
+    for each in kind.__mro__:
+        if word in vars(each):
+            return vars(each)[word]
+        if {name for name, value in vars(each).items() if _is_code(value)} - HARMLESS:
+            return None
+    return None
+
+
+def _is_code(value: object) -> bool:
+    return callable(value) or isinstance(value, property | classmethod | staticmethod)
+
+
 def constructor_options(kind: type) -> dict[str, Any]:
     """The options that a class takes with their defaults; those of the classes it is made from, where it hands on."""
     options: dict[str, Any] = {}

@@ -1,0 +1,136 @@
+"""Flags, hooks and options that once chose a wrong or slow way: what a routing says must hold for the very object."""
+
+import copy
+
+import pytest
+import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+import torchcaps as tc
+from torchcaps.analysis.ablate import take_away
+from torchcaps.routing import Dynamic, Routing
+from torchcaps.routing.em import EM
+from torchcaps.unmade import Unmade
+
+
+def capsules(*shape, dim=6):
+    return tc.Capsules(torch.randn(*shape, dim), torch.rand(*shape))
+
+
+@pytest.mark.parametrize(
+    ("routing", "options", "listens"),
+    [
+        ("em", {}, True),
+        ("em", {"variant": 2}, False),
+        ("dynamic", {}, False),
+        ("dynamic", {"amendment": True}, True),
+    ],
+)
+def test_matrix_capsules_have_activations_where_their_routing_listens_to_them(routing, options, listens):
+    model = tc.create_model("matrix-small", image_shape=(1, 20, 20), classes=3, routing=routing, **options)
+    assert all(layer.routing.uses_activations == listens for layer in model.routed_layers)
+    assert (model.primary.activations is not None) == listens
+    answer = model(torch.rand(2, 1, 20, 20))
+    (answer.poses.square().sum() + answer.activations.sum()).backward()
+    unmoved = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
+    assert not [name for name in unmoved if name.startswith("primary")]
+
+
+@pytest.mark.parametrize(
+    ("routing", "options"), [("kde", {"tolerance": 0.0}), ("em", {"damping": 0.5}), ("dynamic", {}), ("entropy", {})]
+)
+@pytest.mark.parametrize("kind", ["frozen", "random"])
+def test_a_layer_with_fixed_couplings_does_as_its_trace(kind, routing, options):
+    layer = tc.DenseCapsules(7, 4, 6, 6, routing=routing, iterations=3, **options).eval()
+    children = capsules(9, 7)
+    fixed = copy.deepcopy(layer)
+    mean = torch.rand(7, 4).softmax(-1)
+    assert take_away(kind, fixed, mean) == ""
+    parents = fixed(children)
+    *_, last = fixed.trace(children)
+    torch.testing.assert_close(parents.poses, last.routed.poses)
+    torch.testing.assert_close(parents.activations, last.routed.activations)
+
+
+@pytest.mark.parametrize("register", [register_module_forward_hook, register_module_forward_pre_hook])
+@pytest.mark.parametrize("votes", ["full", "shared"])
+def test_hooks_on_all_modules_see_votes_that_are_made(register, votes):
+    layer = tc.DenseCapsules(7, 4, 6, 6, votes=votes, iterations=2)
+    seen = []
+
+    def look(module, inputs, *_):
+        if isinstance(module, Dynamic):
+            seen.append(inputs[0])
+
+    handle = register(look)
+    try:
+        layer(capsules(16, 7))
+    finally:
+        handle.remove()
+    assert seen
+    assert not any(isinstance(each, Unmade) for each in seen)
+
+
+@pytest.mark.parametrize("name", ["efficient", "capsnet", "matrix-small"])
+def test_models_take_the_options_of_their_layers(name):
+    shape = (1, 28, 28)
+    model = tc.create_model(name, image_shape=shape, classes=3, tile_bytes=0, routing="em")
+    assert all(layer.tile_bytes == 0 for layer in model.routed_layers)
+    with pytest.raises(ValueError, match=r"tile_bytes.*got tiles"):
+        tc.create_model(name, image_shape=shape, classes=3, routing="em", tiles=0)
+
+
+class Same(Dynamic):
+    """The same under another name."""
+
+
+class Reads(Dynamic):
+    """Another reading of the same clusters."""
+
+    def read(self, clusters, couplings, weights):
+        return super().read(clusters, couplings, weights)
+
+
+class Looks(Dynamic):
+    """Looks at votes one by one, which only votes that are made allow."""
+
+    def update(self, votes, weights, previous, step):
+        assert isinstance(votes, torch.Tensor)
+        return super().update(votes, weights, previous, step)
+
+
+class SameEM(EM):
+    """The same under another name."""
+
+
+def given_to(monkeypatch, routing, **options):
+    """What a layer gives to a routing: lazy votes, or made ones."""
+    seen = []
+    plain = Routing._iterate
+
+    def look(self, votes, *more):
+        seen.append(type(votes))
+        return plain(self, votes, *more)
+
+    monkeypatch.setattr(Routing, "_iterate", look)
+    layer = tc.DenseCapsules(7, 4, 6, 6, routing=routing, **options)
+    with torch.no_grad():
+        layer(capsules(16, 7))
+    return seen[0]
+
+
+@pytest.mark.parametrize("votes", ["full", "shared"])
+@pytest.mark.parametrize("kind", [Same, Reads])
+def test_a_subclass_that_changes_nothing_about_votes_keeps_its_speed(monkeypatch, kind, votes):
+    found, known = (given_to(monkeypatch, each, votes=votes) for each in (kind(), Dynamic()))
+    assert found is known
+    assert known is not torch.Tensor
+
+
+def test_a_subclass_that_looks_at_votes_is_given_them(monkeypatch):
+    assert given_to(monkeypatch, Looks()) is torch.Tensor
+
+
+def test_a_subclass_of_a_routing_with_squares_keeps_its_speed(monkeypatch, native):
+    own = {"out_capsules": 4, "out_dim": 6}
+    assert given_to(monkeypatch, SameEM(**own)) is given_to(monkeypatch, EM(**own)) is not torch.Tensor
