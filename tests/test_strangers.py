@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from tests.commands import SMALL, run, save_pictures
+from torchcaps.data import only_reading
+from torchcaps.data.toys import SIDE, _write
 from torchcaps.errors import InputError
 from torchcaps.evaluate import evaluate
 from torchcaps.files import atomic_write, inside, is_temporary, open_regular, read_bytes
@@ -216,13 +218,13 @@ def test_nothing_is_fetched_into_a_folder_that_only_the_run_names(stranger, caps
     assert os.listdir(tmp_path / "private") == ["key"]
 
 
-def test_no_folder_is_written_to_that_a_run_names_for_its_data(stranger, capsys, tmp_path, monkeypatch):
-    config = json.loads((stranger / "config.json").read_text())
-    (stranger / "config.json").write_text(
-        json.dumps(config | {"data": "toys", "data_dir": str(tmp_path / "private"), "size": None})
-    )
-    refused(capsys, "evaluate", stranger)
-    assert os.listdir(tmp_path / "private") == ["key"]
+def test_nothing_is_kept_in_a_folder_that_only_the_run_names(tmp_path):
+    images = torch.zeros(2, SIDE, SIDE, dtype=torch.uint8)
+    with only_reading():
+        _write(tmp_path / "toys.npz", images)
+    assert not os.listdir(tmp_path)
+    _write(tmp_path / "toys.npz", images)
+    assert os.listdir(tmp_path) == ["toys.npz"]
 
 
 def test_the_studio_reads_nothing_through_links(stranger):
