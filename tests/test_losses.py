@@ -86,10 +86,11 @@ def test_reconstruction_loss_sums_over_pixels():
     [
         (
             lambda: tc.margin_loss(LENGTHS, torch.tensor([0])),
-            r"margin_loss: expected class indices \[b\] = \(2,\).*got \(1\)",
+            r"margin_loss: expected class indices \[\*b\] = \(2\).*got \(1\)",
         ),
         (lambda: tc.margin_loss(LENGTHS, torch.tensor([0.0, 1.0])), "of torch.float32"),
-        (lambda: tc.margin_loss(LENGTHS[0], LABELS), r"expected activations \[b y\]"),
+        (lambda: tc.margin_loss(torch.tensor(0.5), LABELS), r"expected activations \[\*b y\], got a single number"),
+        (lambda: tc.margin_loss(LENGTHS[0], LABELS), r"expected class indices \[\*b\] = \(\) or truth values"),
         (
             lambda: tc.margin_loss(LENGTHS, LABELS, reduction="sum"),
             "reduction to be one of 'paper', 'official', 'none'",
@@ -113,3 +114,23 @@ def test_reconstruction_loss_sums_over_pixels():
 def test_wrong_arguments_get_one_sentence(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+@pytest.mark.parametrize("loss", [tc.margin_loss, tc.spread_loss])
+@pytest.mark.parametrize("leading", [(), (4,), (2, 3), (2, 1, 3)])
+def test_axes_before_the_classes_are_free(loss, leading):
+    activations, labels = torch.rand(*leading, 5), torch.randint(5, leading)
+    flat = loss(activations.view(-1, 5), labels.view(-1), reduction="none")
+    torch.testing.assert_close(loss(activations, labels, reduction="none"), flat.view(leading))
+    for reduction in ("paper", "official"):
+        whole = loss(activations.view(-1, 5), labels.view(-1), reduction=reduction)
+        torch.testing.assert_close(loss(activations, labels, reduction=reduction), whole)
+
+
+@pytest.mark.parametrize("loss", [tc.margin_loss, tc.spread_loss])
+def test_losses_have_gradients_for_each_example(loss):
+    activations, labels = torch.rand(4, 5), torch.randint(5, (4,))
+    found = torch.func.vmap(torch.func.grad(loss))(activations, labels)
+    leaf = activations.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(loss(leaf, labels, reduction="none").sum(), leaf)
+    torch.testing.assert_close(found, expected)

@@ -10,48 +10,46 @@ import math
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from torchcaps.errors import check_choice, check_positive, check_range, complaint, shape_text
-from torchcaps.types import check_labels
+from torchcaps.types import can_look_at, check_labels
 
 REDUCTIONS = ["paper", "official", "none"]
 
 
 def _targets(owner: str, activations: Tensor, labels: Tensor) -> Tensor:
-    """One truth value for each class, [b y], from class indices [b] or several labels at once [b y]."""
-    batch, classes = activations.shape
+    """One truth value for each class, [*b y], from class indices [*b] or several labels at once [*b y]."""
+    *batch, classes = activations.shape
     if not isinstance(labels, Tensor):
         raise complaint(owner, "labels as a tensor", f"a {type(labels).__name__}", "Pass torch.tensor(labels).")
     if labels.shape == activations.shape:
         _check_truth(owner, labels)
         return labels.to(activations.dtype)
-    if labels.shape != (batch,) or labels.is_floating_point() or labels.dtype == torch.bool:
-        expected = f"class indices [b] = ({batch},) or truth values [b y] = ({batch}, {classes})"
+    if list(labels.shape) != batch or labels.is_floating_point() or labels.dtype == torch.bool:
+        expected = f"class indices [*b] = {shape_text(batch)} or truth values [*b y] = {shape_text(activations.shape)}"
         got = f"{shape_text(labels.shape)} of {labels.dtype}"
         raise complaint(owner, expected, got, "Give whole numbers (labels.long()), or one truth value for each class.")
     check_labels(owner, labels, classes)
-    return one_hot(labels.long(), classes).to(activations.dtype)
+    known = torch.arange(classes, device=labels.device)
+    return (labels.unsqueeze(-1) == known).to(activations.dtype)  # one_hot looks at values, which torch.func forbids
 
 
 def _check_truth(owner: str, labels: Tensor) -> None:
-    if labels.device.type == "cpu" and not torch.compiler.is_compiling() and labels.numel():
+    if can_look_at(labels):
         low, high = float(labels.min()), float(labels.max())
         if low < 0 or high > 1:
             got = low if low < 0 else high
             raise complaint(
-                owner, "truth values [b y] from 0 to 1", got, "Give 1 for classes that are there, 0 for others."
+                owner, "truth values [*b y] from 0 to 1", got, "Give 1 for classes that are there, 0 for others."
             )
 
 
 def _check_activations(owner: str, activations: Tensor) -> None:
     if not isinstance(activations, Tensor):
         got = f"a {type(activations).__name__}"
-        raise complaint(owner, "activations [b y] as a tensor", got, "Pass capsules.activations.")
-    if activations.ndim != 2:
-        raise complaint(
-            owner, "activations [b y]", shape_text(activations.shape), "Give one activation for each class."
-        )
+        raise complaint(owner, "activations [*b y] as a tensor", got, "Pass capsules.activations.")
+    if activations.ndim == 0:
+        raise complaint(owner, "activations [*b y]", "a single number", "Give one activation for each class.")
 
 
 def _reduce(per_class: Tensor, reduction: str) -> Tensor:
@@ -61,7 +59,7 @@ def _reduce(per_class: Tensor, reduction: str) -> Tensor:
 
 
 def margin_loss(
-    activations: Float[Tensor, "b y"],
+    activations: Float[Tensor, "*b y"],
     labels: Tensor,
     *,
     positive_margin: float = 0.9,
@@ -72,17 +70,18 @@ def margin_loss(
 ) -> Tensor:
     """Sum_k T_k max(0, m+ - a_k)^2 + down_weight (1 - T_k) max(0, a_k - m-)^2.
 
-    labels: class indices [b], or truth values [b y] for any number of classes at once. noise_class: the last capsule
-    collects what belongs to no class and leaves the loss; labels do not count it. reduction: "paper" sums over
-    classes and averages over the batch; "official" halves the terms and averages over classes too, which is a
-    twentieth of the paper's loss for ten classes; "none" gives the paper's loss of each example, [b].
+    Axes before the classes are free. labels: class indices [*b], or truth values [*b y] for any number of classes at
+    once. noise_class: the last capsule collects what belongs to no class and leaves the loss; labels do not count it.
+    reduction: "paper" sums over classes and averages over the batch; "official" halves the terms and averages over
+    classes too, which is a twentieth of the paper's loss for ten classes; "none" gives the paper's loss of each
+    example, [*b].
     """
     _check_activations("margin_loss", activations)
     check_choice("margin_loss", "reduction", reduction, REDUCTIONS)
     check_range("margin_loss", "positive_margin", positive_margin, negative_margin)
     check_range("margin_loss", "down_weight", down_weight, 0)
     if noise_class:
-        activations = activations[:, :-1]
+        activations = activations[..., :-1]
     present = _targets("margin_loss", activations, labels)
     too_short = (positive_margin - activations).clamp(min=0).square()
     too_long = (activations - negative_margin).clamp(min=0).square()
@@ -91,7 +90,7 @@ def margin_loss(
 
 
 def spread_loss(
-    activations: Float[Tensor, "b y"],
+    activations: Float[Tensor, "*b y"],
     labels: Tensor,
     margin: float | Tensor = 0.9,
     *,
@@ -100,14 +99,14 @@ def spread_loss(
 ) -> Tensor:
     """Sum over wrong classes k of max(0, margin - (a_t - a_k))^2, with t the right class.
 
-    labels: class indices [b]. reduction as in `margin_loss`, without the halving; `spread_margin` gives the schedule.
+    labels: class indices [*b]. reduction as in `margin_loss`, without the halving; `spread_margin` gives the schedule.
     """
     _check_activations("spread_loss", activations)
     check_choice("spread_loss", "reduction", reduction, REDUCTIONS)
     if noise_class:
-        activations = activations[:, :-1]
-    if not isinstance(labels, Tensor) or labels.ndim != 1 or labels.is_floating_point():
-        expected = f"class indices [b] = ({activations.shape[0]},)"
+        activations = activations[..., :-1]
+    if not isinstance(labels, Tensor) or labels.ndim != activations.ndim - 1 or labels.is_floating_point():
+        expected = f"class indices [*b] = {shape_text(activations.shape[:-1])}"
         got = f"{shape_text(labels.shape)} of {labels.dtype}" if isinstance(labels, Tensor) else type(labels).__name__
         raise complaint("spread_loss", expected, got, "Pass whole numbers; margin_loss takes several labels at once.")
     present = _targets("spread_loss", activations, labels)
