@@ -314,3 +314,31 @@ def test_resume_takes_only_the_number_of_processes(tmp_path, capsys):
         "train --resume: expected no other options but --devices and --nodes: a run goes on as it began, got some."
     )
     assert capsys.readouterr().err.startswith(expected)
+
+
+def _children(number):
+    try:
+        return [int(word) for word in Path(f"/proc/{number}/task/{number}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="asks Linux for the processes that a process started")
+def test_processes_end_with_the_one_that_started_them(tmp_path):
+    def ignore():  # as a shell does for what it starts in the background
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    words = [*PYTHON, "torchcaps", "train", *map(str, WORDS), "--devices", "2", "--out", str(tmp_path / "run")]
+    with subprocess.Popen(words, preexec_fn=ignore, stdout=subprocess.DEVNULL) as parent:
+        while len(_children(parent.pid)) < 3 and parent.poll() is None:  # two, and one that tracks what they use
+            time.sleep(0.05)
+        started = _children(parent.pid)
+        parent.kill()
+    assert len(started) == 3
+    for _ in range(300):
+        if not any(Path(f"/proc/{number}").exists() for number in started):
+            break
+        time.sleep(0.1)
+    assert not any(Path(f"/proc/{number}").exists() for number in started)
+    assert run("train", "--resume", tmp_path / "run") == 0

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from multiprocessing import current_process
+from multiprocessing import current_process, parent_process
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -133,6 +133,7 @@ def _begin(local: int, work: Callable[[Path], Any], folder: Path, environment: d
     os.environ.update(environment, LOCAL_RANK=str(local), RANK=str(rank))
     if hasattr(os, "setpgrp"):  # not on Windows
         os.setpgrp()  # Ctrl-C is for the parent
+    end_with_parent()
     tqdm.set_lock(threading.RLock())  # its own is a semaphore that a killed process leaves behind
     _hush()
     try:
@@ -140,6 +141,21 @@ def _begin(local: int, work: Callable[[Path], Any], folder: Path, environment: d
     except InputError as error:
         _store().set("refusal", str(error))
         sys.exit(2)
+
+
+def end_with_parent() -> None:
+    """End this process when the one that started it has ended, in whatever way.
+
+    Nobody waits for its work then, it may itself wait half an hour for the others, and it holds the lock of the run.
+    """
+    parent = parent_process()
+
+    def wait() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _loss(folder: Path, world: int, got: str) -> InputError:

@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import sys
-import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from torchcaps.train.engine import resume, train
 from torchcaps.train.log import say
 from torchcaps.train.plan import check_trainable
 from torchcaps.train.team import asked as asked_for_team
-from torchcaps.train.team import joined
+from torchcaps.train.team import end_with_parent, joined
 
 PLACE = ("device", "devices", "nodes", "strategy")  # where a run is trained, not what
 
@@ -179,7 +178,7 @@ def _train_apart(config: TrainConfig) -> int | None:
 
 def _work(pipe: Any, config: TrainConfig, threads: int) -> None:
     torch.set_num_threads(threads)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     warnings.showwarning = lambda message, *more: print(f"warning: {message}", file=sys.stderr)
     os.dup2(2, 1)  # how it goes is no part of what a command answers
     try:
@@ -190,11 +189,3 @@ def _work(pipe: Any, config: TrainConfig, threads: int) -> None:
         raise SystemExit(130) from None
     else:
         pipe.send((None if asked_for_team(config) else highest_memory(), None))
-
-
-def _end_with_parent() -> None:
-    """Nobody waits for this run when its command was killed, and the same command again would write beside it."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
