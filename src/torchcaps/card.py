@@ -29,7 +29,7 @@ def write_card(run: Run) -> Path:
     path = run.path("README.md")
     facts, words = _block(FACTS, _facts(run)), _block(WORDS, _words(run))
     try:
-        card = read_text(path)
+        card = read_text(path).replace("\r\n", "\n")
     except FileNotFoundError:
         card = f"---\n{facts}---\n\n{words}"
     except (OSError, ValueError) as error:
@@ -46,9 +46,8 @@ def _block(marks: tuple[str, str], content: str) -> str:
 
 def _replaced(card: str, marks: tuple[str, str], block: str) -> str:
     """A card with the block between these marks replaced, if both marks are there."""
-    before, start, rest = card.partition(marks[0] + "\n")
-    _, end, after = rest.partition(marks[1] + "\n")
-    return before + block + after if start and end else card
+    ours = re.compile(rf"^{re.escape(marks[0])}$.*?^{re.escape(marks[1])}$\n?", re.DOTALL | re.MULTILINE)
+    return ours.sub(lambda _: block, card, count=1)
 
 
 def _facts(run: Run) -> str:
@@ -144,10 +143,12 @@ def test_result(run: Run) -> dict[str, float] | None:
         found = json.loads(read_text(path))
         result = found.get("test", found.get("familiar viewpoints"))
         low, high = result["error_interval_95"]
-        numbers = {"accuracy": result["accuracy"], "examples": result["examples"], "low": 1 - high, "high": 1 - low}
-    except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
+        rates = {"accuracy": float(result["accuracy"]), "low": 1 - float(high), "high": 1 - float(low)}
+        examples = int(result["examples"])
+    except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError, OverflowError):
         return None
-    return numbers if all(isinstance(number, int | float) for number in numbers.values()) else None
+    known = all(0 <= rate <= 1 for rate in rates.values()) and 0 <= examples < 2**63
+    return {**rates, "examples": examples} if known else None
 
 
 def _data_name(run: Run) -> str:

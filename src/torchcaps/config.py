@@ -154,8 +154,8 @@ class Train(TrainConfig):
     config: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
     """Take the options from this JSON file (the config.json of a run); those given beside it win."""
     resume: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
-    """Go on with this run, interrupted before, as if it had not been. No other option is taken but --devices and
-    --nodes; left out, as it began."""
+    """Go on with this run, interrupted before, as if it had not been. No other option is taken but --devices,
+    --nodes and --data-dir; left out, as it began."""
 
 
 def filled(value: Value | None) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -66,9 +67,9 @@ def _is_a(hint: Any, value: Any) -> bool:
     if kind is dict:
         return isinstance(value, dict) and all(_is_a(inner[1], one) for one in value.values())
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
     return isinstance(value, str if hint is Path else hint)
 
 

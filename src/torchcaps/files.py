@@ -56,6 +56,22 @@ def open_regular(path: Path) -> IO[bytes]:
         raise
 
 
+def open_own(path: Path, flags: int) -> int:
+    """A file of ours, opened to be written into: new, or a regular one that has no other name (hard link)."""
+    try:
+        found = path.lstat()
+        plain = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+    except FileNotFoundError:
+        plain = True
+    if plain:
+        file = os.open(path, flags | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | NO_FOLLOW, 0o666)
+        found = os.fstat(file)
+        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+            return file
+        os.close(file)
+    raise complaint(str(path), "a plain file without another name", "a link, a pipe or a device", "Remove it.")
+
+
 def read_bytes(path: Path, most: int = MOST_TEXT) -> bytes:
     """All of a regular file that has no more than so many bytes; an OSError otherwise."""
     with open_regular(path) as file:
@@ -96,7 +112,10 @@ def atomic_write(path: Path, content: str | bytes | Iterable[str]) -> None:
                 )
                 file.flush()
                 os.fsync(file.fileno())  # else the new name may reach the disk before what it names
-                os.replace(temporary, path)  # while it is locked: nobody takes it for abandoned
+                if fcntl is not None:  # while it is locked: nobody takes it for abandoned
+                    os.replace(temporary, path)
+            if fcntl is None:  # Windows renames no open files
+                os.replace(temporary, path)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink()
@@ -171,3 +190,10 @@ def try_lock(file: int) -> bool | None:
     except OSError:  # not supported here
         return None
     return True
+
+
+def unlock(file: int) -> None:
+    """Let go of a lock at once: a process that was forked meanwhile holds the file open, too."""
+    if fcntl is not None:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)

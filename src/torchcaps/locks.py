@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from torchcaps.errors import complaint
-from torchcaps.files import NO_FOLLOW, inside, try_lock
+from torchcaps.files import inside, open_own, try_lock, unlock
+from torchcaps.neutral import shown
 
 LOCK = ".torchcaps.lock"
 MOST = 4096  # bytes that are read of a lock
@@ -26,7 +27,7 @@ def locked(folder: Path) -> Iterator[str | None]:
     Gives who held it before and did not let go of it, if there was such a process: it was killed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    file = os.open(inside(folder, LOCK), os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666)
+    file = open_own(inside(folder, LOCK), os.O_RDWR)
     try:
         held, before = _taken(file)
         if held is False or (held is None and before is not None and _is_alive(before)):
@@ -43,13 +44,14 @@ def locked(folder: Path) -> Iterator[str | None]:
             with suppress(OSError):
                 _write(file, None)
     finally:
+        unlock(file)
         os.close(file)
 
 
 def _taken(file: int) -> tuple[bool | None, dict[str, Any] | None]:
     """Whether the lock could be had, and who wrote into it last. Who has just taken it may not have written yet."""
     for _ in range(20):
-        held, before = try_lock(file), _holder(os.pread(file, MOST, 0))
+        held, before = try_lock(file), _holder(_read(file))
         if held is not False or before is not None:
             break
         time.sleep(0.05)
@@ -59,7 +61,13 @@ def _taken(file: int) -> tuple[bool | None, dict[str, Any] | None]:
 def _write(file: int, holder: dict[str, Any] | None) -> None:
     os.ftruncate(file, 0)
     if holder is not None:
-        os.pwrite(file, json.dumps(holder).encode(), 0)
+        os.lseek(file, 0, os.SEEK_SET)
+        os.write(file, json.dumps(holder).encode())
+
+
+def _read(file: int) -> bytes:
+    os.lseek(file, 0, os.SEEK_SET)
+    return os.read(file, MOST)
 
 
 def _holder(content: bytes) -> dict[str, Any] | None:
@@ -74,7 +82,7 @@ def _holder(content: bytes) -> dict[str, Any] | None:
 def _words(holder: dict[str, Any] | None) -> str:
     if holder is None:
         return "one that another process holds"
-    return f"process {holder['pid']} on {holder.get('host')} (since {holder.get('since')})"
+    return shown(f"process {holder['pid']} on {holder.get('host')} (since {holder.get('since')})")
 
 
 def _is_alive(holder: dict[str, Any]) -> bool:
@@ -83,6 +91,8 @@ def _is_alive(holder: dict[str, Any]) -> bool:
         return False
     try:
         os.kill(holder["pid"], 0)
+    except PermissionError:  # it runs, for somebody else
+        return True
     except (OSError, OverflowError):
         return False
     return holder["pid"] != os.getpid()

@@ -53,12 +53,25 @@ def _listed(folder: Path) -> list[str]:
 
 
 def find_runs(root: Path) -> list[Path]:
-    """Run folders at or below `root`, no deeper than three levels; links that leave it are not followed."""
-    found, level = [], [root]
-    for _ in range(4):
-        found += [folder for folder in level if all((folder / name).exists() for name in ("config.json", "data.json"))]
-        level = [entry for folder in level for entry in _folders_in(folder) if is_inside(root, entry)]
-    return sorted(found)
+    """Run folders at or below `root`, no deeper than three levels.
+
+    Links right below `root` are the user's own and count, unless `root` itself is a run, perhaps a stranger's; others
+    that leave `root` are not followed.
+    """
+    found: dict[Path, Path] = {}
+    own = not _is_run(root)
+    level = [root]
+    for depth in range(4):
+        for folder in level:
+            if _is_run(folder):
+                found.setdefault(folder.resolve(), folder)
+        entries = [entry for folder in level for entry in _folders_in(folder)]
+        level = [entry for entry in entries if is_inside(root, entry) or (own and depth == 0)]
+    return sorted(found.values())
+
+
+def _is_run(folder: Path) -> bool:
+    return all((folder / name).exists() for name in ("config.json", "data.json"))
 
 
 def _folders_in(folder: Path) -> list[Path]:

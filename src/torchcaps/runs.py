@@ -121,17 +121,18 @@ class Run:
         run.save_facts()
         return run
 
-    def new_model(self) -> Any:
-        """The model with fresh weights."""
+    def new_model(self, *, plan: bool = False) -> Any:
+        """The model with fresh weights; or a plan of it, which takes no room."""
         facts, name, options = self.facts, filled(self.config.model), self.config.model_options()
         if facts.vocabulary is not None:
             options |= {"dim": facts.word_dim} | ({"many": facts.many} if name in PLAIN else {})
         shape, words = facts.image_shape, facts.vocabulary
         make = partial(create_model, name, image_shape=shape, vocabulary=words, classes=len(facts.classes))
         try:
-            with torch.device("meta"):  # a plan, which takes no room
-                _check_room(make(**options))
-            return make(**options)
+            with torch.device("meta"):
+                planned = make(**options)
+            _check_room(planned)
+            return planned if plan else make(**options)
         except InputError:
             raise
         except (ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError) as error:
@@ -147,7 +148,8 @@ class Run:
         if not self.weights.exists():
             remedy = f"Go on with it: torchcaps train --resume {self.folder}"
             raise complaint(str(self.folder), "trained weights", "none yet", remedy)
-        state = load_weights(self.weights)
+        most = sum(tensor.nbytes for tensor in self.new_model(plan=True).state_dict().values())
+        state = load_weights(self.weights, most)
         model = self.new_model()
         try:
             model.load_state_dict(state)

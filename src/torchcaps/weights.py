@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,9 +12,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
-from torchcaps.errors import complaint
+from torchcaps.errors import InputError, complaint
 from torchcaps.files import atomic_write, open_regular
 
+HEADER = 1 << 24  # bytes beside the numbers, at most
 SUM = "crc32"  # among the metadata of the file
 
 
@@ -22,13 +24,21 @@ def save_weights(path: Path, model: torch.nn.Module) -> None:
     atomic_write(path, save(state, {SUM: _sum(state)}))
 
 
-def load_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file by name; a file that is broken, or whose numbers have changed, is refused."""
+def load_weights(path: Path, most: int | None = None) -> dict[str, Tensor]:
+    """The tensors of a file by name; a file that is broken, or whose numbers have changed, is refused.
+
+    most: the bytes that the weights should take; a file that is much larger is refused before it is read.
+    """
     try:
-        open_regular(path).close()
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+        if most is not None and size > most + HEADER:
+            raise refused(path, f"{size:,} bytes where {most:,} should be")
         with safe_open(path, "pt") as file:
             known = (file.metadata() or {}).get(SUM)
         state = load(path.read_bytes())  # the tensors of `safe_open` leave memory behind, a little each (0.8.0)
+    except InputError:
+        raise
     except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
         raise refused(path, str(error)) from None
     if known is not None and known != _sum(state):

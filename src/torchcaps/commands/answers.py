@@ -129,7 +129,8 @@ def explain_command(words: list[str]) -> None:
     for text, several in zip(texts, found, strict=True):
         for one in several:
             text_shown = coloured(one) if paint else shown(one.text, lines=True)
-            print(f"{shown(one.label)} ({one.confidence:.2f}): {text_shown}", file=terminal(sys.stdout))
+            stream = terminal(sys.stdout) if paint else sys.stdout
+            print(f"{shown(one.label)} ({one.confidence:.2f}): {text_shown}", file=stream)
             for ngram in one.ngrams:
                 print(f"  {ngram.strength:>6.1%}  {shown(ngram.text)}")
         if not several:

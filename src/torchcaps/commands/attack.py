@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchcaps.commands.networks import open_networks, percent, print_pictures, print_table, write_results
 from torchcaps.fields import as_json
+from torchcaps.neutral import shown as neutral
 from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def attack_command(words: list[str]) -> None:
     if options.json:
         print(as_json(summary))
     else:
-        print(f"{networks.run.config.data}, test: {len(data):,} examples{made}")
+        print(f"{neutral(networks.run.config.data)}, test: {len(data):,} examples{made}")
         _show(curves, verdicts)
     for name, found in curves.items():
         if silent := max(curve.silent for curve in found):

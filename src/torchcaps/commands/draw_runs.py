@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torchcaps.commands.pictures import picture_place, save_picture
 from torchcaps.fields import as_json
+from torchcaps.neutral import shown
 from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
@@ -30,9 +31,10 @@ def draw_convergence(words: list[str]) -> None:
     if options.json:
         _print_json({"classes": classes, "labels": labels, "mean_distances": distances, "activations": active})
     else:
-        width = max(8, *(len(name) for name in classes))
+        names = [shown(name) for name in classes]
+        width = max(8, *map(len, names))
         print("mean distance of votes (activation)")
-        print(" " * 9 + "".join(f"  {name:>{width}} (   a)" for name in classes))
+        print(" " * 9 + "".join(f"  {name:>{width}} (   a)" for name in names))
         for number, (near, busy) in enumerate(zip(distances, active, strict=True), 1):
             print(f"{number:>9}" + "".join(f"  {d:>{width}.3f} ({a:.2f})" for d, a in zip(near, busy, strict=True)))
     save_picture(convergence_figure(found, image, classes, labels), place)
@@ -60,7 +62,7 @@ def draw_agreement(words: list[str]) -> None:
     else:
         for row in rows:
             cosine, change = f"{row['cosine']:+.2f}", f"{row['coupling_before']:.3f} -> {row['coupling_after']:.3f}"
-            print(f"child {found.child} and {row['class']}: cosine {cosine}, coupling {change}")
+            print(f"child {found.child} and {shown(str(row['class']))}: cosine {cosine}, coupling {change}")
     save_picture(agreement_figure(found, classes), place)
 
 
@@ -80,11 +82,11 @@ def draw_split(words: list[str]) -> None:
         told = {"child": found.child, "couplings": couplings, "parent": classes[found.parent]}
         _print_json({**told, "received": found.received.tolist(), "parts": found.parts.tolist()})
     else:
-        shares = ", ".join(f"{name} {value:.3f}" for name, value in couplings.items())
+        shares = ", ".join(f"{shown(name)} {value:.3f}" for name, value in couplings.items())
         print(f"child {found.child} gives {shares}: {float(found.couplings.sum()):.3f} in all")
         best = found.parts.topk(min(5, len(found.parts)))
         parts = ", ".join(f"{child} ({float(found.parts[child]):.1%})" for child in best.indices.tolist())
-        print(f"{classes[found.parent]} receives most from children {parts}")
+        print(f"{shown(classes[found.parent])} receives most from children {parts}")
     save_picture(sharing_figure(found, image, classes), place)
 
 

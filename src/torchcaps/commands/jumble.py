@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torchcaps.commands.networks import open_networks, percent, print_pictures, print_table, write_results
 from torchcaps.fields import as_json
+from torchcaps.neutral import shown
 from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def jumble_command(words: list[str]) -> None:
     if options.json:
         print(as_json(summary))
     else:
-        print(f"{networks.run.config.data}, test: {len(data):,} examples\n")
+        print(f"{shown(networks.run.config.data)}, test: {len(data):,} examples\n")
         rows = [_row(name, result) for name, found in results.items() for result in found.values()]
         print_table(["run", "images", "confidence", "of the truth", "accuracy (95 % interval)"], rows)
         print("", *verdicts, sep="\n")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchcaps.commands.networks import open_networks, print_pictures, print_table, write_results
 from torchcaps.fields import as_json
+from torchcaps.neutral import shown
 from torchcaps.parsing import parse
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def strange_command(words: list[str]) -> None:
     if options.json:
         print(as_json(summary))
     else:
-        print(f"{networks.run.config.data}, test: {len(data):,} examples are known\n")
+        print(f"{shown(networks.run.config.data)}, test: {len(data):,} examples are known\n")
         rows = [
             [kind, f"{len(strange[kind]):,}", word, _area(curve), f"{curve.found_at():.1%}"]
             for kind, found in results.items()

@@ -29,8 +29,8 @@ def train_command(words: list[str]) -> None:
         options = parse(Train, words, "train", examples, Train(**loaded))
     from torchcaps.errors import complaint
 
-    if options.resume is not None and replace(options, resume=None, devices=None, nodes=None) != Train():
-        expected = "no other options but --devices and --nodes: a run goes on as it began"
+    if options.resume is not None and replace(options, resume=None, devices=None, nodes=None, data_dir=None) != Train():
+        expected = "no other options but --devices, --nodes and --data-dir: a run goes on as it began"
         raise complaint("train --resume", expected, "some", "Drop them.")
     from torchcaps.runs import Run
     from torchcaps.train import resume, train, train_folds
@@ -44,7 +44,7 @@ def train_command(words: list[str]) -> None:
             return
         again = options.resume
         before = None if again is None else _written(Run.open(again).checkpoint)
-        run = train(config) if again is None else resume(again, config.devices, config.nodes)
+        run = train(config) if again is None else resume(again, config.devices, config.nodes, config.data_dir)
         if before is not None and before == _written(run.checkpoint):
             say("This run was finished; to train longer, begin another with --config and --epochs.", error=True)
         say(f"\nThe best weights are in {run.weights}. Next: torchcaps evaluate {run.folder}", run.log)

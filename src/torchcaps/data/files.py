@@ -25,6 +25,7 @@ from torchcaps.data.base import ImageSet
 from torchcaps.data.packed import open_packed, read_exactly
 from torchcaps.data.stored import Records, Stack, Strings
 from torchcaps.errors import complaint
+from torchcaps.files import open_regular
 
 PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
 _IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
@@ -210,7 +211,7 @@ def open_picture(path: Path) -> Iterator[Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as picture:
+            with open_regular(path) as file, Image.open(file) as picture:
                 yield picture
     finally:
         logger.setLevel(level)

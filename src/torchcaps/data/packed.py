@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import os
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from torchcaps.files import open_regular
 from torchcaps.memory import available_memory
 
 CHECKED = 1 << 26  # bytes of an array after which its size is compared with the memory that there is
+UNCHECKED = 1 << 23  # bytes of a packed text that are read whatever its size
+DENSEST = 200  # times smaller than its content a packed text may be; texts are seldom packed to a tenth
 LARGEST = 1 << 28  # bytes of a file in one of the archives that are known by name
 
 
@@ -46,11 +49,21 @@ def open_text(path: Path, encoding: str = "utf-8", newline: str | None = None) -
 
 
 class _Owned(gzip.GzipFile):
-    """A gzip file that closes the file it reads from."""
+    """A gzip file that closes the file it reads from, and refuses to unpack to hundreds of times its size."""
 
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__(fileobj=file, mode="rb")
         self.own = file
+        self.most = max(UNCHECKED, DENSEST * os.fstat(file.fileno()).st_size)
+        self.unpacked = 0
+
+    def read1(self, size: int = -1) -> bytes:
+        """What a reader of text asks for."""
+        content = super().read1(size)
+        self.unpacked += len(content)
+        if self.unpacked > self.most:
+            raise OSError(None, f"a file that unpacks to more than {DENSEST} times its size")
+        return content
 
     def close(self) -> None:
         super().close()

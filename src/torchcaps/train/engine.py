@@ -6,7 +6,8 @@ import ctypes
 import dataclasses
 import os
 import warnings
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,8 +64,8 @@ def train(config: TrainConfig) -> Run:
     return _together(run.folder, config)
 
 
-def _together(folder: Path, config: TrainConfig) -> Run:
-    team.start(resume, folder, config)
+def _together(folder: Path, config: TrainConfig, data_dir: Path | None = None) -> Run:
+    team.start(partial(resume, data_dir=data_dir), folder, config)
     return Run.open(folder)
 
 
@@ -86,28 +87,30 @@ def _begin(config: TrainConfig, held: ExitStack) -> tuple[Run, Splits]:
     train = parts.train
     if not isinstance(train, TextSet):
         run = draft(config, parts)
-        held.enter_context(_new_lock(folder))
+        _lock_new(folder, held)
         return run.begin(parts), parts
     vectors = None if config.vectors is None else read_vectors(config.vectors)
     vocabulary = Vocabulary.build(train.texts, () if vectors is None else vectors.words, longest=config.max_length)
     run = draft(config, parts, len(vocabulary), None if vectors is None else vectors.vectors.shape[1])
-    held.enter_context(_new_lock(folder))
+    _lock_new(folder, held)
     run = run.begin(parts, vocabulary)
     return run, run.readable(parts)
 
 
-def _new_lock(folder: Path) -> AbstractContextManager[str | None]:
-    """The lock of a folder that is made for it, unless there is something there."""
+def _lock_new(folder: Path, held: ExitStack) -> None:
+    """Lock a folder that is made for it, unless there is something there."""
     check_new(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return locked(folder)
+        held.enter_context(locked(folder))
     except OSError as error:
         raise complaint(str(folder), "a folder to write to", error, "Choose another --out.") from None
 
 
-def resume(folder: Path, devices: int | None = None, nodes: int | None = None) -> Run:
-    """Go on with a run that was interrupted, as if it had not been; with other numbers of processes if so asked."""
+def resume(folder: Path, devices: int | None = None, nodes: int | None = None, data_dir: Path | None = None) -> Run:
+    """Go on with a run that was interrupted, as if it had not been; with other numbers of processes if so asked.
+
+    data_dir: where data sets by name are now; what is missing is fetched there.
+    """
     run = Run.open(folder)
     if run.facts.stopped:
         write_card(run)
@@ -118,13 +121,13 @@ def resume(folder: Path, devices: int | None = None, nodes: int | None = None) -
         check_given(config)
         team.check_team(config)
         if team.asked(config):
-            return _together(folder, config)
+            return _together(folder, config, data_dir)
     if team.here().rank:
-        return _fit(run, run.load_parts())  # the first process writes, and holds the lock
+        return _fit(run, run.load_parts(data_dir=data_dir))  # the first process writes, and holds the lock
     with locked(folder) as lost:
         if lost is not None:
             say(f"{lost} ended before it could finish this run; it goes on from its last epoch.", run.log, error=True)
-        return _fit(run, run.load_parts())
+        return _fit(run, run.load_parts(data_dir=data_dir))
 
 
 def _fit(run: Run, parts: Splits) -> Run:
@@ -246,7 +249,10 @@ def _tensorboard(run: Run) -> Any:
     try:
         from lightning.pytorch.loggers import TensorBoardLogger
 
-        return TensorBoardLogger(run.path("tensorboard").parent, name="tensorboard", version="")
+        folder = run.path("tensorboard")
+        for name in os.listdir(folder) if folder.exists() else ():
+            run.path("tensorboard", name)
+        return TensorBoardLogger(folder.parent, name="tensorboard", version="")
     except ModuleNotFoundError:
         remedy = "Run: pip install tensorboard."
         raise complaint("--tensorboard", "the package tensorboard", "it not installed", remedy) from None

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from torchcaps.errors import InputError
-from torchcaps.files import NO_FOLLOW
-from torchcaps.neutral import shown
+from torchcaps.files import open_own
+from torchcaps.neutral import NeutralStream, shown, terminal
 
 
 def say(text: str, log: Path | None = None, *, error: bool = False) -> None:
@@ -25,7 +26,7 @@ def say(text: str, log: Path | None = None, *, error: bool = False) -> None:
     if stream is None:
         return
     try:
-        print(text, file=stream, flush=True)
+        print(text, file=NeutralStream(terminal(stream)), flush=True)
     except (OSError, ValueError):  # a full disk, a closed pipe, terminal or file
         _discard(stream)
 
@@ -34,10 +35,8 @@ def write_log(log: Path, text: str) -> None:
     """Add lines to a log, each with its time. That the disk is full is told by the files that matter more."""
     now = f"{datetime.now():%Y-%m-%d %H:%M:%S}"
     content = "".join(f"{now}  {shown(line)}\n" for line in text.splitlines() if line.strip())
-    with suppress(OSError):
-        file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_FOLLOW, 0o666)
-        with os.fdopen(file, "wb") as stream:
-            stream.write(content.encode("utf-8", "backslashreplace"))
+    with suppress(OSError), os.fdopen(open_own(log, os.O_WRONLY | os.O_APPEND), "wb") as stream:
+        stream.write(content.encode("utf-8", "backslashreplace"))
 
 
 class Lenient:
@@ -63,20 +62,33 @@ class Lenient:
 def _discard(stream: Any) -> None:
     """Let a stream whose reader is gone write into nothing, else Python complains of it at the end."""
     with suppress(OSError, ValueError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, stream.fileno())
+        finally:
+            os.close(nowhere)
+
+
+_logs: list[Path] = []  # of the trainings that go on in this process; there may be several, in threads
+_before: list[Any] = []  # how warnings were shown before the first of them
+_turn = Lock()
+
+
+def _show_and_log(message: Warning | str, *more: Any) -> None:
+    for log in list(_logs):
+        write_log(log, f"warning: {message}")
+    with suppress(OSError, ValueError):
+        _before[0](message, *more)
 
 
 @contextmanager
 def logged(log: Path) -> Iterator[None]:
     """Warnings and the error that ends a training are written to its log as well."""
-    show = warnings.showwarning
-
-    def show_and_log(message: Warning | str, *more: Any) -> None:
-        write_log(log, f"warning: {message}")
-        with suppress(OSError, ValueError):
-            show(message, *more)
-
-    warnings.showwarning = show_and_log  # type: ignore[assignment]
+    with _turn:
+        if not _logs:
+            _before[:] = [warnings.showwarning]
+            warnings.showwarning = _show_and_log  # type: ignore[assignment]
+        _logs.append(log)
     try:
         yield
     except InputError as error:
@@ -89,4 +101,7 @@ def logged(log: Path) -> Iterator[None]:
         write_log(log, traceback.format_exc())
         raise
     finally:
-        warnings.showwarning = show
+        with _turn:
+            _logs.remove(log)
+            if not _logs:
+                warnings.showwarning = _before[0]

@@ -43,6 +43,8 @@ def checked(config: TrainConfig) -> TrainConfig:
         config = dataclasses.replace(config, data=str(Path(config.data).expanduser().resolve()))
     elif config.text or config.label or config.separator:
         raise complaint("--text, --label, --separator", "a table", config.data, "Drop them: its columns are known.")
+    if config.data_dir is not None:
+        config = dataclasses.replace(config, data_dir=config.data_dir.expanduser().resolve())
     if config.vectors is not None and Path(config.vectors).expanduser().exists():
         config = dataclasses.replace(config, vectors=str(Path(config.vectors).expanduser().resolve()))
     return config

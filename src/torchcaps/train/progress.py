@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
 import sys
 import time
 import warnings
@@ -39,6 +40,9 @@ class WholeFiles(TorchCheckpointIO):
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """torch itself reads numbers that have changed without a word, so that the sums of the file are checked."""
         with open_regular(Path(path)) as file, zipfile.ZipFile(file) as archive:
+            stored = sum(entry.file_size for entry in archive.infolist())
+            if any(entry.compress_type for entry in archive.infolist()) or stored > os.path.getsize(path):
+                raise zipfile.BadZipFile("packed numbers, which torch never writes")
             if archive.testzip() is not None:
                 raise zipfile.BadZipFile("numbers that have changed")
         with warnings.catch_warnings():

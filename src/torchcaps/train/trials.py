@@ -9,7 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,8 @@ def _forget(folder: Path, what: str) -> None:
     if set(os.listdir(folder)) <= ours:
         for name in ours:
             (folder / name).unlink(missing_ok=True)
-        folder.rmdir()
+        with suppress(OSError):  # a link to a folder
+            folder.rmdir()
 
 
 def run_trial(config: TrainConfig, place: Path, *, apart: bool = False) -> Outcome:
