@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from torture.__main__ import CAMPAIGNS
+
 import torchcaps as tc
 
 ROOT = Path(__file__).parents[1]
@@ -103,6 +105,17 @@ def test_paper_index_points_at_files_and_tests_that_exist():
             assert f"def {proof}(" in tests, proof
             checked += 1
     assert checked > 60
+
+
+def test_promises_name_tests_and_campaigns_that_exist():
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    for page in ("reliability.md", "threats.md"):
+        text = (ROOT / "docs" / page).read_text()
+        named = re.findall(r"`(test_\w+)`", text)
+        assert len(named) > 20
+        for name in named:
+            assert f"def {name}(" in tests, name
+        assert set(re.findall(r"`torture (\w+)`", text)) <= set(CAMPAIGNS)
 
 
 def test_version_is_the_same_everywhere():
