@@ -12,7 +12,6 @@ from typing import IO, Any
 # which stand for bytes of file names that are not UTF-8.
 _CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
 _IN_LINES, _IN_A_LINE = re.compile(f"[{_CONTROL}]"), re.compile(f"[\t\n{_CONTROL}]")
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
 
 
 def shown(text: str, *, lines: bool = False) -> str:
@@ -24,8 +23,8 @@ def shown(text: str, *, lines: bool = False) -> str:
 
 
 def csv_cell(text: str) -> str:
-    """A text as a cell of a table, which no spreadsheet takes for a formula."""
-    return shown(f"'{text}" if text.startswith(FORMULA) else text)
+    """A text as a cell of a table, which no spreadsheet takes for a formula, also where it splits at semicolons."""
+    return shown(re.sub(r"(^|;)(?=[=+@\t\r-])", r"\1'", text))
 
 
 def _escaped(found: re.Match[str]) -> str:

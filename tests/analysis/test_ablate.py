@@ -210,3 +210,19 @@ def test_verdicts_tell_whether_routing_matters():
     lines = ablation_verdicts(Ablations(100, 1.0, (0.9, 1), rows, left_out))
     assert lines[0] == f"no squash cannot be tried in layer 1, {ALL}: em has no squash"
     assert lines[1].startswith("routing matters: ")
+
+
+@pytest.mark.parametrize(
+    ("routing", "options"), [("kde", {"tolerance": 0.0}), ("em", {"damping": 0.5}), ("dynamic", {}), ("entropy", {})]
+)
+@pytest.mark.parametrize("kind", ["frozen", "random"])
+def test_a_layer_with_fixed_couplings_does_as_its_trace(kind, routing, options):
+    layer = tc.DenseCapsules(7, 4, 6, 6, routing=routing, iterations=3, **options).eval()
+    children = Capsules(torch.randn(9, 7, 6), torch.rand(9, 7))
+    fixed = copy.deepcopy(layer)
+    mean = torch.rand(7, 4).softmax(-1)
+    assert take_away(kind, fixed, mean) == ""
+    parents = fixed(children)
+    *_, last = fixed.trace(children)
+    torch.testing.assert_close(parents.poses, last.routed.poses)
+    torch.testing.assert_close(parents.activations, last.routed.activations)

@@ -1,13 +1,10 @@
 """Flags, hooks and options that once chose a wrong or slow way: what a routing says must hold for the very object."""
 
-import copy
-
 import pytest
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 import torchcaps as tc
-from torchcaps.analysis.ablate import take_away
 from torchcaps.routing import Dynamic, Routing
 from torchcaps.routing.em import EM
 from torchcaps.unmade import Unmade
@@ -34,22 +31,6 @@ def test_matrix_capsules_have_activations_where_their_routing_listens_to_them(ro
     (answer.poses.square().sum() + answer.activations.sum()).backward()
     unmoved = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
     assert not [name for name in unmoved if name.startswith("primary")]
-
-
-@pytest.mark.parametrize(
-    ("routing", "options"), [("kde", {"tolerance": 0.0}), ("em", {"damping": 0.5}), ("dynamic", {}), ("entropy", {})]
-)
-@pytest.mark.parametrize("kind", ["frozen", "random"])
-def test_a_layer_with_fixed_couplings_does_as_its_trace(kind, routing, options):
-    layer = tc.DenseCapsules(7, 4, 6, 6, routing=routing, iterations=3, **options).eval()
-    children = capsules(9, 7)
-    fixed = copy.deepcopy(layer)
-    mean = torch.rand(7, 4).softmax(-1)
-    assert take_away(kind, fixed, mean) == ""
-    parents = fixed(children)
-    *_, last = fixed.trace(children)
-    torch.testing.assert_close(parents.poses, last.routed.poses)
-    torch.testing.assert_close(parents.activations, last.routed.activations)
 
 
 @pytest.mark.parametrize("register", [register_module_forward_hook, register_module_forward_pre_hook])

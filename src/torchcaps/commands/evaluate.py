@@ -103,7 +103,7 @@ def _mistakes(data: Examples, result: Evaluation) -> str:
     sure = result.activations.amax(-1)
     rows = (truth != said).any(-1).nonzero()[:, 0]
     file = io.StringIO()
-    table = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)  # some spreadsheets split at semicolons
+    table = csv.writer(file, lineterminator="\n")
     table.writerow(["example", "label", "answer", "confidence"])
     for row in rows[sure[rows].argsort(descending=True, stable=True)].tolist():
         named = ["; ".join(compress(result.classes, each[row].tolist())) for each in (truth, said)]
