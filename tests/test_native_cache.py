@@ -202,6 +202,7 @@ def test_a_relative_cache_home_is_ignored(home, monkeypatch, tmp_path):
     assert len(list((tmp_path / "home" / ".cache" / "torchcaps" / "native").iterdir())) == 1
 
 
+@pytest.mark.slow
 @ROOT
 @pytest.mark.usefixtures("native")
 def test_an_unknown_user_without_a_home_is_served():

@@ -60,11 +60,13 @@ def test_two_hundred_forks_go_well():
     run("for _ in range(200): forked()")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("native")
 def test_a_forked_process_can_fork():
     run("process = os.fork()\nforked()\nif not process: os._exit(0)\nassert os.waitpid(process, 0)[1] == 0")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("native")
 def test_pools_of_forked_processes_compute_the_same():
     run("""
@@ -74,6 +76,7 @@ assert same()
 """)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("native")
 def test_a_thread_can_fork_while_another_computes():
     run("""
@@ -107,6 +110,7 @@ assert torch.get_num_threads() == 2 and same()
 """)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("native")
 def test_a_process_forked_while_another_thread_compiles_can_compile(tmp_path):
     run(f"""

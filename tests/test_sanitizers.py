@@ -45,6 +45,7 @@ def test_random_calls_stay_within_memory_and_give_the_numbers_of_numpy(watched):
     assert result.outcomes == {"sums": 20, "inner": 20, "gradients": 20}
 
 
+@pytest.mark.slow
 @memory
 def test_a_number_read_beyond_the_end_is_seen(watched, monkeypatch):
     changed(monkeypatch, watched, "block * LANES > n - LANES ? n - LANES : block * LANES", "block * LANES")
@@ -53,6 +54,7 @@ def test_a_number_read_beyond_the_end_is_seen(watched, monkeypatch):
     assert "AddressSanitizer: heap-buffer-overflow" in result.faults[0]
 
 
+@pytest.mark.slow
 @memory
 def test_a_wrong_number_is_seen(watched, monkeypatch):
     changed(monkeypatch, watched, "total = pair[0][h] *", "total = -pair[0][h] *")
@@ -70,6 +72,7 @@ def test_threads_never_write_the_same_place(watched):
     assert result.outcomes == {"round": 30}
 
 
+@pytest.mark.slow
 @threads
 def test_threads_that_write_the_same_place_are_seen(watched, monkeypatch):
     changed(monkeypatch, watched, "if (counted <= 0) STORE", "if (counted <= LANES) STORE")

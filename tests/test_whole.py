@@ -158,6 +158,7 @@ def test_a_full_device_does_not_end_a_training(tmp_path):
     assert "The best weights are in" in read_log(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_closed_terminal_does_not_end_a_training(tmp_path):
     ours, theirs = pty.openpty()
     words = [sys.executable, "-m", "torchcaps", *TRAIN, "--epochs", "6", "--out", str(tmp_path / "run")]
@@ -249,6 +250,7 @@ def memory_group():
     return place
 
 
+@pytest.mark.slow
 def test_the_limit_of_a_control_group_gets_a_sentence(tmp_path):
     group = memory_group()
     try:
@@ -273,6 +275,7 @@ def test_the_bound_on_memory_is_taken_back(monkeypatch):
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
+@pytest.mark.slow
 def test_an_unknown_user_without_a_home_is_served(tmp_path):
     if os.geteuid():
         pytest.skip("only root can become somebody else")
