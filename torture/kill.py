@@ -189,7 +189,8 @@ def run(kills: int, seed: int = 0) -> list[Result]:
             wrong = victim.finish() or _other(victim, whole[kind])
             ends.fault(f"{kind}: {wrong}") if wrong else ends.ended("the same weights")
             results[kind].seconds += time.perf_counter() - started
-            print(f"{done} kills, {time.strftime('%H:%M:%S')}", file=sys.stderr, flush=True)
+            faults = sum(len(result.faults) for result in (*results.values(), ends))
+            print(f"{done} kills of {kills}, {faults} faults", file=sys.stderr, flush=True)
     ends.seconds = sum(result.seconds for result in results.values())
     return [*results.values(), ends]
 
