@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from torchcaps.bench.measure import interleaved, machine_peaks, middle
-from torchcaps.native import describe, native_votes
-from torchcaps.native.products import Products
+from torchcaps.votes.native import describe, native_votes
+from torchcaps.votes.native.products import Products
 
 # Name: examples, children, parents, and the matrices' rows, inner numbers and columns.
 SIZES = {

@@ -6,7 +6,7 @@ import torch
 from hypothesis import settings
 
 from tests.browser import chromium, open_page  # noqa: F401  # fixtures
-from torchcaps.native import build, describe
+from torchcaps.votes.native import build, describe
 
 settings.register_profile("torchcaps", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("torchcaps")
@@ -34,7 +34,7 @@ def native(monkeypatch: pytest.MonkeyPatch) -> None:
     if describe().startswith("off"):
         pytest.skip(f"native functions are {describe()}")
     monkeypatch.setenv("TORCHCAPS_NATIVE", "1")
-    monkeypatch.setattr("torchcaps.native.votes.FEWEST", 1)
+    monkeypatch.setattr("torchcaps.votes.native.votes.FEWEST", 1)
 
 
 @pytest.fixture(params=["torch", "native", "native again"])

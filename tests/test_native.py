@@ -14,9 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 import torchcaps as tc
 from tests.tiles import Sizes, capsules
 from torchcaps.functional import agree, combine, distances, spread
-from torchcaps.layers.votes import make_votes
-from torchcaps.native import NativeVotes, build, fill_lanes, native_votes
 from torchcaps.routing.kmeans import KMeans
+from torchcaps.votes.native import NativeVotes, build, fill_lanes, native_votes
+from torchcaps.votes.transforms import make_votes
 
 SIZES = {  # votes, in_dim, out_dim
     "capsnet": ("full", 8, 16),
@@ -375,7 +375,7 @@ def test_backward_hooks_see_votes():
 
 @pytest.mark.usefixtures("native")
 def test_tiles_of_few_examples_are_left_to_torch(monkeypatch):
-    monkeypatch.setattr("torchcaps.native.votes.FEWEST", 8)
+    monkeypatch.setattr("torchcaps.votes.native.votes.FEWEST", 8)
     seen = []
     monkeypatch.setattr("torchcaps.routing.base.Routing._iterate", _writes_down(seen))
     children = tc.Capsules(torch.randn(9, 7, 5), torch.rand(9, 7))

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import torchcaps as tc
-from torchcaps.native import build, compiler, describe
-from torchcaps.native.build import Geometry, library
+from torchcaps.votes.native import build, compiler, describe
+from torchcaps.votes.native.build import Geometry, library
 
 BUILD = """
 import torch
-from torchcaps.native.build import Geometry, library
+from torchcaps.votes.native.build import Geometry, library
 from torchcaps.routing.kmeans import KMeans
 print(library(Geometry(1, 2, 2), torch.float32).lanes())
 """

@@ -12,12 +12,12 @@ import warnings
 import pytest
 import torch
 
-from torchcaps.native import build, cache, describe
-from torchcaps.native.build import Geometry, library
+from torchcaps.votes.native import build, cache, describe
+from torchcaps.votes.native.build import Geometry, library
 
 BUILD = """
 import torch
-from torchcaps.native.build import Geometry, library
+from torchcaps.votes.native.build import Geometry, library
 found = library(Geometry(1, 2, 2), torch.float32)
 """
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -213,7 +213,7 @@ for name in ("HOME", "XDG_CACHE_HOME", "TMPDIR"):
 os.setgid({STRANGER})
 os.setuid({STRANGER})
 """
-    says = "found.lanes()\nfrom torchcaps.native import describe\nassert 'there is no home' in describe(), describe()"
+    says = "found.lanes()\nfrom torchcaps.votes.native import describe\nassert 'there is no home' in describe(), describe()"
     assert use(leave + BUILD + says) == 0
 
 

@@ -10,7 +10,7 @@ PARENT = """
 import multiprocessing, os, signal, sys, threading, warnings
 import torch
 import torchcaps as tc
-from torchcaps.native import fork
+from torchcaps.votes.native import fork
 
 warnings.simplefilter("ignore")  # newer Pythons warn whoever forks with threads
 torch.set_num_threads(2)
@@ -115,8 +115,8 @@ assert torch.get_num_threads() == 2 and same()
 def test_a_process_forked_while_another_thread_compiles_can_compile(tmp_path):
     run(f"""
 import time
-from torchcaps.native import compiler
-from torchcaps.native.build import Geometry, library
+from torchcaps.votes.native import compiler
+from torchcaps.votes.native.build import Geometry, library
 
 os.environ |= {{"XDG_CACHE_HOME": {str(tmp_path)!r}, "CC": "sh -c 'exec sleep 1000'", "TORCHCAPS_NATIVE": ""}}
 compiler.SECONDS = 5

@@ -7,7 +7,7 @@ import torch
 from torture import rooms, sanitizers
 from torture.result import Result
 
-from torchcaps.native.build import SOURCE, Geometry
+from torchcaps.votes.native.build import SOURCE, Geometry
 
 ODD = sanitizers.Library(Geometry(1, 5, 6), torch.float32, 16)
 
@@ -96,7 +96,7 @@ def test_a_buffer_that_is_handed_out_twice_is_seen():
 
 
 def test_one_room_for_all_threads_is_seen(monkeypatch):
-    monkeypatch.setattr("torchcaps.scratch._current", SimpleNamespace())
+    monkeypatch.setattr("torchcaps.votes.buffers._current", SimpleNamespace())
     assert rooms.try_rooms(50_000, 0).faults
 
 

@@ -8,9 +8,9 @@ import torch
 import torchcaps as tc
 from tests.tiles import Sizes, assert_same, capsules, dense
 from torchcaps.functional import agree, combine, distances, spread
-from torchcaps.ledger import ledger_of, with_ledger
-from torchcaps.scratch import Room, scratch
-from torchcaps.tiling import tile_bytes
+from torchcaps.votes.buffers import Room, scratch
+from torchcaps.votes.gradients import ledger_of, with_ledger
+from torchcaps.votes.tiling import tile_bytes
 
 pytestmark = pytest.mark.usefixtures("way")
 

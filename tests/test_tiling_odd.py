@@ -12,9 +12,9 @@ import torchcaps as tc
 from tests.routings import sized
 from tests.tiles import Sizes, assert_same, capsules, dense
 from torchcaps.functional import agree, combine
-from torchcaps.layers.votes import VoteTransform
-from torchcaps.ledger import with_ledger
-from torchcaps.scratch import Room
+from torchcaps.votes.buffers import Room
+from torchcaps.votes.gradients import with_ledger
+from torchcaps.votes.transforms import VoteTransform
 
 pytestmark = pytest.mark.usefixtures("way")
 

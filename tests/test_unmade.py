@@ -6,9 +6,9 @@ import torch
 import torchcaps as tc
 from tests.tiles import capsules
 from torchcaps.functional import agree, combine
-from torchcaps.layers.votes import FullVotes, SharedVotes, make_votes
 from torchcaps.routing import Dynamic
-from torchcaps.unmade import Unmade
+from torchcaps.votes.lazy import Unmade
+from torchcaps.votes.transforms import FullVotes, SharedVotes, make_votes
 
 pytestmark = pytest.mark.usefixtures("without_native")
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import torchcaps as tc
-from torchcaps.scratch import borrowed, kept_room, scratch
+from torchcaps.votes.buffers import borrowed, kept_room, scratch
 from torture.result import Result
 
 THREADS = 4

@@ -20,7 +20,7 @@ ALLOWED = {"float32": 1e-5, "float64": 1e-13}  # of the sum of the sizes of what
 
 
 class Caller:
-    """The arguments that `torchcaps.native.products` passes, drawn at random: sizes, strides, what may be missing."""
+    """The arguments that `torchcaps.votes.native.products` passes, drawn at random: sizes, strides, what may be missing."""
 
     def __init__(self, library: ctypes.CDLL, kind: str, geometry: tuple[int, int, int], seed: int) -> None:
         self.library, self.kind, self.draw = library, kind, np.random.default_rng(seed)

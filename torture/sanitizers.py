@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import torch
 
-from torchcaps.native.build import FLAGS, NAMES, SOURCE, Geometry
+from torchcaps.votes.native.build import FLAGS, NAMES, SOURCE, Geometry
 from torture.result import Result
 from torture.rooms import try_layers, try_rooms
 

@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from torchcaps.errors import check_choice, check_range
-from torchcaps.layout import over_axis
-from torchcaps.ledger import Agree, Combine, Distances, Spread, inner, ledger_of, sums
 from torchcaps.precision import HALVES
 from torchcaps.types import Couplings, Votes
-from torchcaps.unmade import Unmade
+from torchcaps.votes.gradients import Agree, Combine, Distances, Spread, inner, ledger_of, sums
+from torchcaps.votes.layout import over_axis
+from torchcaps.votes.lazy import Unmade
 
 
 def length(vectors: Float[Tensor, "*b d"]) -> Float[Tensor, "*b"]:

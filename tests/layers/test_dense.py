@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import torchcaps as tc
-from torchcaps.layers.votes import make_votes
+from torchcaps.votes.transforms import make_votes
 
 
 def children_of(batch=2, capsules=6, dim=4, dtype=torch.float32):

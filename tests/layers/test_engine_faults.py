@@ -7,7 +7,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 import torchcaps as tc
 from torchcaps.routing import Dynamic, Routing
 from torchcaps.routing.em import EM
-from torchcaps.unmade import Unmade
+from torchcaps.votes.lazy import Unmade
 
 
 def capsules(*shape, dim=6):

@@ -20,11 +20,11 @@ from torchcaps.bars import bar
 from torchcaps.data import Examples
 from torchcaps.evaluate import Evaluation, evaluate, judging, wilson_interval
 from torchcaps.layers import PrimaryCapsules, RoutedLayer
-from torchcaps.layers.votes import FactorisedVotes, FullVotes, MatrixVotes, SharedVotes
 from torchcaps.models import Model
 from torchcaps.routing.attention import Attention
 from torchcaps.routing.competition import OverParents, compete, over_own_parents, silence
 from torchcaps.routing.dynamic import Dynamic
+from torchcaps.votes.transforms import FactorisedVotes, FullVotes, MatrixVotes, SharedVotes
 
 ABLATIONS = {
     "uniform": "every child belongs to all parents alike",

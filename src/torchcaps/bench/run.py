@@ -16,7 +16,7 @@ from torchcaps.bench.measure import interleaved, machine_peaks, middle, peak_mem
 from torchcaps.export import missing_package
 from torchcaps.fields import as_json
 from torchcaps.files import atomic_write
-from torchcaps.native import describe
+from torchcaps.votes.native import describe
 
 EXPORT = "export"  # the one case without a textbook version
 SIDES = ("textbook", "torchcaps")

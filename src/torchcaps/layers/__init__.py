@@ -7,7 +7,7 @@ from torchcaps.layers.coordinates import add_coordinates
 from torchcaps.layers.dense import DenseCapsules
 from torchcaps.layers.heads import ConvDecoder, Decoder, DenseDecoder, class_mask
 from torchcaps.layers.primary import PrimaryCapsules
-from torchcaps.layers.votes import VOTES, VoteTransform, make_votes
+from torchcaps.votes.transforms import VOTES, VoteTransform, make_votes
 
 __all__ = [
     "VOTES",

@@ -12,17 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.errors import check_choice, check_count, complaint
-from torchcaps.layers.votes import VoteTransform, make_votes
-from torchcaps.ledger import with_ledger
-from torchcaps.native import KEPT_NUMBERS, TILE_NUMBERS, fill_lanes, filled, native_votes
 from torchcaps.precision import HALVES, autocasting
 from torchcaps.routing import ROUTINGS, Routing, make_routing, routing_options
 from torchcaps.routing.checks import declared
 from torchcaps.routing.competition import OverParents, over_own_parents
-from torchcaps.scratch import KEPT_BYTES
-from torchcaps.tiling import hooked, tile_bytes, tiled
 from torchcaps.types import Capsules, Routed, Step
-from torchcaps.unmade import Unmade
+from torchcaps.votes.buffers import KEPT_BYTES
+from torchcaps.votes.gradients import with_ledger
+from torchcaps.votes.lazy import Unmade
+from torchcaps.votes.native import KEPT_NUMBERS, TILE_NUMBERS, fill_lanes, filled, native_votes
+from torchcaps.votes.tiling import hooked, tile_bytes, tiled
+from torchcaps.votes.transforms import VoteTransform, make_votes
 
 
 class Gathered(NamedTuple):

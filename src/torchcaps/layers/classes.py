@@ -12,9 +12,9 @@ from torch import Tensor
 from torchcaps.errors import check_choice
 from torchcaps.layers.base import Gathered, RoutedLayer
 from torchcaps.layers.coordinates import add_coordinates, check_coordinates
-from torchcaps.layers.votes import VoteTransform
 from torchcaps.routing import Routing
 from torchcaps.types import Capsules, check_capsules
+from torchcaps.votes.transforms import VoteTransform
 
 
 class ClassCapsules(RoutedLayer):

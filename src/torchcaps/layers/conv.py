@@ -15,11 +15,11 @@ from torch.nn.functional import pad
 
 from torchcaps.errors import check_choice, check_count, complaint
 from torchcaps.layers.base import Gathered, RoutedLayer
-from torchcaps.layers.votes import VoteTransform
-from torchcaps.layout import over_axis
 from torchcaps.routing import Routing
 from torchcaps.routing.competition import Reduce, over_own_parents
 from torchcaps.types import Capsules, Routed, check_capsules
+from torchcaps.votes.layout import over_axis
+from torchcaps.votes.transforms import VoteTransform
 
 Sizes = tuple[int, ...]
 

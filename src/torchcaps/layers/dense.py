@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from torchcaps.layers.base import Gathered, RoutedLayer
-from torchcaps.layers.votes import VoteTransform
 from torchcaps.routing import Routing
 from torchcaps.types import Capsules, check_capsules
+from torchcaps.votes.transforms import VoteTransform
 
 
 class DenseCapsules(RoutedLayer):

@@ -15,7 +15,7 @@ from torchcaps.functional import SQUASHES, agree, combine, length, squash
 from torchcaps.routing.base import Routing
 from torchcaps.routing.competition import OverParents, silence
 from torchcaps.types import Activations, Couplings, Mask, Routed, Votes
-from torchcaps.unmade import Unmade
+from torchcaps.votes.lazy import Unmade
 
 
 class Attention(Routing):

@@ -15,14 +15,14 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from torchcaps.errors import check_choice, check_count, check_range
-from torchcaps.layout import in_memory_order
-from torchcaps.ledger import centred, ledger_of
 from torchcaps.precision import HALVES, autocasting, no_autocast
 from torchcaps.routing.bounds import bounded
 from torchcaps.routing.checks import check_routed, constructor_options
 from torchcaps.routing.competition import OverParents, compete, over_own_parents, sample_parents, scores_of, silence
 from torchcaps.types import Activations, Couplings, Mask, Routed, Step, Votes
-from torchcaps.unmade import Unmade
+from torchcaps.votes.gradients import centred, ledger_of
+from torchcaps.votes.layout import in_memory_order
+from torchcaps.votes.lazy import Unmade
 
 
 def _cast(routed: Routed, dtype: torch.dtype) -> Routed:

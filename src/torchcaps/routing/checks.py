@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.errors import complaint, shape_text
-from torchcaps.unmade import Unmade
+from torchcaps.votes.lazy import Unmade
 
 
 def check_routed(

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from torchcaps.functional import safe_log
-from torchcaps.layout import eager, in_memory_order, memory_order, over_axis
 from torchcaps.types import Activations, Couplings, Mask
+from torchcaps.votes.layout import eager, in_memory_order, memory_order, over_axis
 
 Reduce = Callable[..., Tensor]
 OverParents = Callable[[Tensor, Reduce], Tensor]

@@ -15,7 +15,7 @@ from torchcaps.errors import check_choice, complaint
 from torchcaps.functional import SQUASHES, agree, combine, length, squash, squash_potential
 from torchcaps.routing.base import Routing
 from torchcaps.types import Activations, Couplings, Routed, Votes
-from torchcaps.unmade import Unmade
+from torchcaps.votes.lazy import Unmade
 
 
 class Dynamic(Routing):

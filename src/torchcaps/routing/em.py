@@ -15,7 +15,7 @@ from torch.nn.functional import logsigmoid
 from torchcaps.errors import check_choice, check_positive, check_range, complaint
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
 from torchcaps.types import Activations, Couplings, Votes
-from torchcaps.unmade import Unmade
+from torchcaps.votes.lazy import Unmade
 
 # The official code writes its activation logit with log variances, so twice our cost at half our temperature, and
 # stores beta_active / 2500; beta_use is its sigma bias times half of (1 + log 2 pi).

@@ -16,7 +16,7 @@ from torchcaps.errors import check_positive, complaint
 from torchcaps.functional import agree, combine, length, unit
 from torchcaps.routing.base import Routing
 from torchcaps.types import Activations, Couplings, Routed, Votes
-from torchcaps.unmade import Unmade
+from torchcaps.votes.lazy import Unmade
 
 
 class Entropy(Routing):

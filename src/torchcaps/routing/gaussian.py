@@ -14,10 +14,10 @@ from torch import Tensor
 
 from torchcaps.errors import check_choice, check_positive, check_range
 from torchcaps.functional import combine, distances, mass, spread
-from torchcaps.layout import in_memory_order
 from torchcaps.routing.base import Routing
 from torchcaps.types import Activations, Couplings, Routed, Votes
-from torchcaps.unmade import Unmade
+from torchcaps.votes.layout import in_memory_order
+from torchcaps.votes.lazy import Unmade
 
 LOG_2PI = math.log(2 * math.pi)
 

@@ -20,7 +20,7 @@ from torch.nn.functional import logsigmoid
 from torchcaps.errors import complaint
 from torchcaps.routing.gaussian import Gaussian, Mixture
 from torchcaps.types import Activations, Couplings, Votes
-from torchcaps.unmade import Unmade
+from torchcaps.votes.lazy import Unmade
 
 
 class Heinsen(Gaussian):

@@ -21,7 +21,7 @@ from torchcaps.errors import complaint
 from torchcaps.functional import agree, combine
 from torchcaps.routing.base import Routing
 from torchcaps.types import Activations, Couplings, Routed, Votes
-from torchcaps.unmade import Unmade
+from torchcaps.votes.lazy import Unmade
 
 EPSILON = 1e-5  # beside the variance of a layer norm, as everywhere
 

@@ -24,7 +24,7 @@ from torchcaps.functional import distances, safe_divide
 from torchcaps.routing.base import Routing
 from torchcaps.routing.kmeans import weighted_means
 from torchcaps.types import Activations, Couplings, Routed, Votes
-from torchcaps.unmade import Unmade
+from torchcaps.votes.lazy import Unmade
 
 
 class Modes(NamedTuple):

@@ -21,7 +21,7 @@ from torchcaps.errors import check_positive, complaint
 from torchcaps.functional import combine, mass, spread
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
 from torchcaps.types import Activations, Couplings, Routed, Votes
-from torchcaps.unmade import Unmade
+from torchcaps.votes.lazy import Unmade
 
 
 class Variational(Gaussian):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 
 from torchcaps import __version__
-from torchcaps.native import describe
+from torchcaps.votes.native import describe
 
 
 def conditions(device: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from torchcaps.native.cache import private_folder
+from torchcaps.votes.native.cache import private_folder
 
 SECONDS = 120.0  # for one library, which takes one or two
 

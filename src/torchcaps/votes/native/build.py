@@ -18,9 +18,9 @@ from typing import NamedTuple
 import torch
 
 from torchcaps.errors import complaint
-from torchcaps.native import cache
-from torchcaps.native.compiler import CompilerError, compiled
-from torchcaps.native.fork import survive_forks
+from torchcaps.votes.native import cache
+from torchcaps.votes.native.compiler import CompilerError, compiled
+from torchcaps.votes.native.fork import survive_forks
 
 VARIABLE = "TORCHCAPS_NATIVE"
 SOURCE = Path(__file__).with_name("votes.c")

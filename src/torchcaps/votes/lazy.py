@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from torchcaps.ledger import refuse_second_derivatives
 from torchcaps.precision import without_autocast
-from torchcaps.scratch import borrowed, scratch
+from torchcaps.votes.buffers import borrowed, scratch
+from torchcaps.votes.gradients import refuse_second_derivatives
 
 
 class Unmade:

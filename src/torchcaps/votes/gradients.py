@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.precision import without_autocast
-from torchcaps.scratch import scratch
+from torchcaps.votes.buffers import scratch
 
 
 def matrices(votes: Tensor) -> Tensor:

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchcaps.ledger import Ledger, columns
-from torchcaps.native.build import Geometry
-from torchcaps.scratch import scratch
+from torchcaps.votes.buffers import scratch
+from torchcaps.votes.gradients import Ledger, columns
+from torchcaps.votes.native.build import Geometry
 
 Pointers = Any  # an array of ctypes
 

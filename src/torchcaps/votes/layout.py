@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.precision import autocasting, without_autocast
-from torchcaps.scratch import current_room, scratch
+from torchcaps.votes.buffers import current_room, scratch
 
 Shape = tuple[int, ...]
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.errors import complaint
-from torchcaps.ledger import refuse_second_derivatives
 from torchcaps.precision import autocast_as_now, without_autocast
-from torchcaps.scratch import Room, kept_room
+from torchcaps.votes.buffers import Room, kept_room
+from torchcaps.votes.gradients import refuse_second_derivatives
 
 TILE_BYTES = 12 * 2**20
 VARIABLE = "TORCHCAPS_TILE_BYTES"

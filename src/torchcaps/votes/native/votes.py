@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from torchcaps.layout import eager
-from torchcaps.ledger import refuse_second_derivatives
-from torchcaps.native.build import Geometry, library
-from torchcaps.native.products import Products
 from torchcaps.precision import without_autocast
-from torchcaps.tiling import Work
-from torchcaps.unmade import Unmade
+from torchcaps.votes.gradients import refuse_second_derivatives
+from torchcaps.votes.layout import eager
+from torchcaps.votes.lazy import Unmade
+from torchcaps.votes.native.build import Geometry, library
+from torchcaps.votes.native.products import Products
+from torchcaps.votes.tiling import Work
 
 FEWEST = 8  # examples: with fewer, most of each vector would be padding
 FILLED = 32 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 16  # examples that fill vectors

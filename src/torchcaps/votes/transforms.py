@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from torchcaps.errors import check_choice, check_count, check_positive, complaint
 from torchcaps.functional import safe_divide
-from torchcaps.layout import as_votes, child_first, laid_out_product
 from torchcaps.types import Votes
-from torchcaps.unmade import Unmade, UnmadeFull, UnmadeShared
+from torchcaps.votes.layout import as_votes, child_first, laid_out_product
+from torchcaps.votes.lazy import Unmade, UnmadeFull, UnmadeShared
 
 
 class VoteTransform(nn.Module):
