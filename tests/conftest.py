@@ -1,12 +1,12 @@
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from hypothesis import settings
 
 from tests.browser import chromium, open_page  # noqa: F401  # fixtures
-from torchcaps.votes.native import build, describe
+from torchcaps.votes.native import backend, build, describe
 
 settings.register_profile("torchcaps", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("torchcaps")
@@ -34,7 +34,7 @@ def native(monkeypatch: pytest.MonkeyPatch) -> None:
     if describe().startswith("off"):
         pytest.skip(f"native functions are {describe()}")
     monkeypatch.setenv("TORCHCAPS_NATIVE", "1")
-    monkeypatch.setattr("torchcaps.votes.native.votes.FEWEST", 1)
+    monkeypatch.setattr("torchcaps.votes.native.backend.FEWEST", 1)
 
 
 @pytest.fixture(params=["torch", "native", "native again"])
@@ -42,7 +42,13 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     """Each way in which layers compute tiles: with torch alone, natively, and natively again in the backward pass."""
     request.getfixturevalue("without_native" if request.param == "torch" else "native")
     if request.param == "native again":
-        monkeypatch.setattr("torchcaps.layers.base.KEPT_BYTES", 0)
+        monkeypatch.setattr("torchcaps.votes.engine.KEPT_BYTES", 0)
+        monkeypatch.setattr(backend, "tile_of", _small_tiles(backend.tile_of))
+
+
+def _small_tiles(usual: Callable[..., tuple[int, int]]) -> Callable[..., tuple[int, int]]:
+    """Tiles of two examples, however much room their block has, where the bytes of a tile are next to none."""
+    return lambda examples, windows, most, lanes: usual(examples, windows, most, lanes) if most else (2, min(lanes, 8))
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Native functions give the same numbers as plain loops and as torch, for any size, layout and number of threads."""
 
 import itertools
-import math
 import os
 import subprocess
 import sys
@@ -12,10 +11,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import torchcaps as tc
+from tests.readers import NativeVotes, planned
 from tests.tiles import Sizes, capsules
 from torchcaps.functional import agree, combine, distances, spread
 from torchcaps.routing.kmeans import KMeans
-from torchcaps.votes.native import NativeVotes, build, fill_lanes, native_votes
+from torchcaps.votes.native import build
+from torchcaps.votes.native.backend import tile_of
 from torchcaps.votes.transforms import make_votes
 
 SIZES = {  # votes, in_dim, out_dim
@@ -38,10 +39,8 @@ def both(votes, in_dim, out_dim, leading, *, bias=False, dtype=torch.float64, ch
     for parameter in transform.parameters():
         torch.nn.init.normal_(parameter)
     poses = torch.randn(*leading, children, in_dim, dtype=dtype, requires_grad=True)
-    matrices = transform.by_pair()
-    make = native_votes(poses, matrices, bias, math.prod(leading))
-    assert make is not None
-    return transform(poses), make(poses, None, matrices), [poses, *transform.parameters()]
+    given = torch.nn.functional.pad(poses, (0, 1), value=1) if bias else poses
+    return transform(poses), NativeVotes(given, transform.linear().matrices), [poses, *transform.parameters()]
 
 
 def readings(votes, weights, means, precisions):
@@ -86,7 +85,7 @@ def test_sums_and_distances_are_those_of_plain_loops(native):
     torch.manual_seed(2)
     weight = torch.randn(3, 2, 2, 2, dtype=torch.float64)  # [i j k c]
     poses = torch.randn(4, 3, 4, dtype=torch.float64)  # two rows of two
-    votes = native_votes(poses, weight, False, len(poses))(poses, None, weight)
+    votes = NativeVotes(poses, weight)
     pairs, means = torch.rand(4, 3, 2, dtype=torch.float64), torch.randn(4, 2, 4, dtype=torch.float64)
     sums, inner = torch.zeros(4, 2, 4, dtype=torch.float64), torch.zeros(4, 3, 2, dtype=torch.float64)
     squares, apart = torch.zeros_like(sums), torch.zeros_like(inner)
@@ -123,9 +122,7 @@ def test_float32_is_as_exact_as_torch(sizes):
     def products(dtype, native):
         leaves = [tensor.to(dtype).requires_grad_() for tensor in (poses, transform.weight.detach(), *given)]
         made = torch.func.functional_call(transform, {"weight": leaves[1]}, (leaves[0],))
-        votes = (
-            native_votes(leaves[0], leaves[1], False, len(leaves[0]))(leaves[0], None, leaves[1]) if native else made
-        )
+        votes = NativeVotes(*leaves[:2]) if native else made
         results = readings(votes, *leaves[2:])[:-1]
         gradients = torch.autograd.grad(sum(part.square().sum() for part in results), leaves)
         return [part.detach() for part in (*results, *gradients)]
@@ -170,12 +167,11 @@ def test_weights_that_are_the_same_for_some(shape):
 def test_gradients_are_those_of_finite_differences():
     weight = torch.randn(3, 2, 2, 2, dtype=torch.float64, requires_grad=True)
     poses = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
-    make = native_votes(poses, weight, False, len(poses))
 
     def run(poses, weight, *given):
-        return readings(make(poses, None, weight), *given)[-1]
+        return readings(NativeVotes(poses, weight), *given)[-1]
 
-    assert torch.autograd.gradcheck(run, (poses, weight, *beside(make(poses, None, weight))))
+    assert torch.autograd.gradcheck(run, (poses, weight, *beside(NativeVotes(poses, weight))))
 
 
 @pytest.mark.usefixtures("native")
@@ -197,7 +193,7 @@ def test_a_mean_far_away_does_not_cost_the_spread():
     torch.manual_seed(4)
     weight = torch.eye(4).expand(300, 2, 4, 4).contiguous()
     poses = 1000 + torch.randn(16, 300, 16)
-    votes, _ = native_votes(poses, weight, False, len(poses))(poses, None, weight).centred(None)
+    votes, _ = NativeVotes(poses, weight).centred(None)
     even = torch.full((16, 300, 2), 1 / 300)
     means = combine(even, votes)
     expected = poses.double().var(1, unbiased=False).unsqueeze(1).expand(16, 2, 16)
@@ -207,17 +203,21 @@ def test_a_mean_far_away_does_not_cost_the_spread():
 @pytest.mark.usefixtures("native")
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("changed", ["weight", "poses"])
-def test_what_is_changed_before_the_backward_pass_is_noticed(changed, frozen):
+def test_what_is_changed_before_the_backward_pass_is_noticed_or_harmless(changed, frozen):
+    """Matrices are read where they are; of poses a copy is read, in the order of the functions."""
     layer = tc.DenseCapsules(7, 4, 5, 6, routing="em").double()
     layer.votes.weight.requires_grad_(not frozen)
-    # Laid out as the functions want it, and enough examples to fill the vectors of any processor: else a copy is read.
-    poses = torch.randn(7, 5, 32, dtype=torch.float64).permute(2, 0, 1)
+    poses = torch.randn(32, 7, 5, dtype=torch.float64)
     activations = torch.rand(32, 7, dtype=torch.float64, requires_grad=True)
     loss = layer(tc.Capsules(poses, activations)).poses.square().sum()
+    (expected,) = torch.autograd.grad(loss, activations, retain_graph=True)
     with torch.no_grad():
         (layer.votes.weight if changed == "weight" else poses).add_(1)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        torch.autograd.grad(loss, activations)
+    if changed == "weight":
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(loss, activations)
+    else:
+        assert torch.equal(torch.autograd.grad(loss, activations)[0], expected)
 
 
 @pytest.mark.usefixtures("native")
@@ -228,45 +228,33 @@ def test_gradients_of_gradients_are_refused():
 
 
 @pytest.mark.usefixtures("native")
-def test_which_layers_are_native(monkeypatch):
+def test_which_layers_are_native():
     """Not those whose votes somebody looks at, nor halves, nor poses that are too large, nor other devices."""
-    seen = []
-    monkeypatch.setattr("torchcaps.routing.base.Routing._iterate", _writes_down(seen))
 
     def kinds(layer, children=None):
-        seen.clear()
-        layer(tc.Capsules(torch.randn(9, 7, 5), torch.rand(9, 7)) if children is None else children)
-        return {"native" if kind is NativeVotes else "other" for kind in seen}
+        given = tc.Capsules(torch.randn(9, 7, 5), torch.rand(9, 7)) if children is None else children
+        return "native" if planned(layer, given) == "native" else "other"
 
     for routing in tc.ROUTINGS:
-        assert kinds(tc.DenseCapsules(7, 4, 5, 6, routing=routing)) == {"native"}
-    assert kinds(tc.DenseCapsules(7, 4, 5, 6, routing="gaussian", covariance="full")) == {"other"}
-    assert kinds(tc.DenseCapsules(7, 4, 5, 6, votes="shared")) == {"other"}
-    assert kinds(tc.DenseCapsules(7, 4, 5, 65)) == {"other"}
-    assert kinds(tc.DenseCapsules(7, 4, 5, 6, tile_bytes=0)) == {"other"}
+        assert kinds(tc.DenseCapsules(7, 4, 5, 6, routing=routing)) == "native"
+    assert kinds(tc.DenseCapsules(7, 4, 5, 6, routing="em", votes="shared")) == "native"
+    assert kinds(tc.DenseCapsules(7, 4, 5, 6, routing="gaussian", covariance="full")) == "other"
+    assert kinds(tc.DenseCapsules(7, 4, 5, 6, votes="shared")) == "other"
+    assert kinds(tc.DenseCapsules(7, 4, 5, 65)) == "other"
+    assert kinds(tc.DenseCapsules(7, 4, 5, 6, tile_bytes=0)) == "other"
     layer = tc.DenseCapsules(7, 4, 5, 6)
     with torch.autocast("cpu", torch.float16):
-        assert kinds(layer) == {"other"}
+        assert kinds(layer) == "other"
     elsewhere = tc.Capsules(torch.randn(9, 7, 5, device="meta"), torch.rand(9, 7, device="meta"))
-    assert kinds(layer.to("meta"), elsewhere) == {"other"}
+    assert kinds(layer.to("meta"), elsewhere) == "other"
     hooked = tc.DenseCapsules(7, 4, 5, 6)
     hooked.votes.register_forward_hook(lambda *_: None)
-    assert kinds(hooked) == {"other"}
-
-
-def _writes_down(seen):
-    original = tc.Routing._iterate
-
-    def iterate(self, votes, *rest):
-        seen.append(type(votes))
-        return original(self, votes, *rest)
-
-    return iterate
+    assert kinds(hooked) == "other"
 
 
 def test_one_example_is_computed_by_torch():
-    poses = torch.randn(1, 7, 5)
-    assert native_votes(poses, torch.randn(7, 4, 5, 6), False, 1) is None
+    layer = tc.DenseCapsules(7, 4, 5, 6)
+    assert "fewer than 8" in layer.plan(tc.Capsules(torch.randn(1, 7, 5), torch.rand(1, 7))).refusals["native"]
 
 
 @pytest.mark.usefixtures("_forgotten", "native")
@@ -277,28 +265,34 @@ def test_vectors_of_other_processors_give_the_same(monkeypatch, width, sizes, ex
     """Those of processors with narrower and wider ones; the compiler makes do with what this one has."""
     flags = build.FLAGS.get(torch.backends.cpu.get_cpu_capability(), ())
     capability = torch.backends.cpu.get_cpu_capability()
-    monkeypatch.setitem(build.FLAGS, capability, (*flags, f"-DBYTES={width}", "-Wno-psabi"))
+    monkeypatch.setitem(build.FLAGS, capability, (*flags, f"-DMOST={width}", "-Wno-psabi"))
+    monkeypatch.setitem(build.VECTORS, capability, width)
     build._built.cache_clear()
     made, native, leaves = both(*SIZES[sizes], (examples,))
-    assert native.products.library.lanes() == 2 * width // 8
     assert_alike(made, native, leaves, beside(made))
 
 
 @pytest.mark.parametrize(
-    ("size", "windows", "expected"),
-    [(1, 1, 1), (15, 1, 16), (91, 1, 64), (200, 1, 192), (3, 36, 4), (2, 36, 2), (7, 16, 4), (100, 49, 64)],
+    ("examples", "windows", "most", "expected"),
+    [
+        (128, 1, 200, (192, 32)),  # whole blocks
+        (128, 1, 20, (32, 32)),  # one, if less would fit
+        (8, 1, 100, (96, 8)),  # lanes for few examples
+        (8, 36, 3, (2, 32)),  # several windows in a block
+        (8, 36, 0, (1, 32)),
+        (64, 16, 40, (32, 32)),
+    ],
 )
-def test_tiles_fill_vectors(size, windows, expected):
-    assert fill_lanes(size, windows) == expected
-    assert expected <= 1.5 * size
+def test_tiles_fill_vectors(examples, windows, most, expected):
+    assert tile_of(examples, windows, most, 32) == expected
 
 
 @pytest.mark.usefixtures("native")
 def test_numbers_of_another_kind_never_reach_the_functions():
     layer, children = tc.DenseCapsules(7, 4, 5, 6, routing="em"), tc.Capsules(torch.randn(9, 7, 5), torch.rand(9, 7))
     layer.routing.double()
-    with pytest.raises(RuntimeError, match="scalar type"):  # torch's own words
-        layer(children)
+    assert planned(layer, children) == "dense"
+    assert layer.plan(children).refusals["native"] == "tensors are of several dtypes"
     _, votes, _ = both("full", 5, 6, (9,), dtype=torch.float32)
     with pytest.raises(TypeError, match=r"expected numbers beside them of torch.float32 on the CPU, got torch.float64"):
         votes.combine(torch.rand(9, 5, 3, dtype=torch.float64))
@@ -310,10 +304,10 @@ class Worn(torch.Tensor):
 
 @pytest.mark.usefixtures("native")
 def test_tensors_of_other_classes_are_left_to_torch():
-    poses, weight = torch.randn(9, 7, 5), torch.randn(7, 4, 5, 6)
-    assert native_votes(poses, weight, False, 9) is not None
-    assert native_votes(poses, weight.as_subclass(Worn), False, 9) is None
-    assert native_votes(poses, weight, False, 9, [torch.rand(9, 7).as_subclass(Worn)]) is None
+    layer, poses, activations = tc.DenseCapsules(7, 4, 5, 6), torch.randn(9, 7, 5), torch.rand(9, 7)
+    assert planned(layer, tc.Capsules(poses, activations)) == "native"
+    assert planned(layer, tc.Capsules(poses.as_subclass(Worn), activations)) == "dense"
+    assert planned(layer, tc.Capsules(poses, activations.as_subclass(Worn))) == "dense"
 
 
 @pytest.mark.usefixtures("native")
@@ -338,20 +332,21 @@ def test_votes_can_be_centred_twice():
 @pytest.mark.usefixtures("native")
 def test_a_class_that_looks_at_votes_gets_them():
     class Looks(KMeans):
-        sees = "votes"
+        def update(self, votes, weights, *rest, **more):
+            assert (votes * 2).shape == votes.shape
+            return super().update(votes, weights, *rest, **more)
 
-        def update(self, votes, *rest, **more):
-            assert isinstance(votes, torch.Tensor)
-            return super().update(votes, *rest, **more)
-
-    layer = tc.DenseCapsules(7, 4, 5, 6, routing=Looks())
-    assert layer(tc.Capsules(torch.randn(9, 7, 5), torch.rand(9, 7))).poses.shape == (9, 4, 6)
+    layer, children = tc.DenseCapsules(7, 4, 5, 6, routing=Looks()), tc.Capsules(torch.randn(9, 7, 5), torch.rand(9, 7))
+    same = tc.DenseCapsules(7, 4, 5, 6, routing="kmeans")
+    same.load_state_dict(layer.state_dict())
+    assert planned(layer, children) == "dense"
+    assert planned(same, children) == "native"
+    torch.testing.assert_close(layer(children).poses, same(children).poses)
 
 
 @pytest.mark.usefixtures("way")
 def test_a_routing_that_translates_and_sees_sums():
     class Means(Sizes):
-        sees = "sums"
         translates = True
 
         def update(self, votes, weights, previous, step, origin):
@@ -375,14 +370,10 @@ def test_backward_hooks_see_votes():
 
 @pytest.mark.usefixtures("native")
 def test_tiles_of_few_examples_are_left_to_torch(monkeypatch):
-    monkeypatch.setattr("torchcaps.votes.native.votes.FEWEST", 8)
-    seen = []
-    monkeypatch.setattr("torchcaps.routing.base.Routing._iterate", _writes_down(seen))
-    children = tc.Capsules(torch.randn(9, 7, 5), torch.rand(9, 7))
-    for tile, native in ((7 * 4 * 3 * 4 * 2, False), (7 * 4 * 3 * 4 * 8, True)):
-        seen.clear()
-        tc.DenseCapsules(7, 4, 5, 6, tile_bytes=tile)(children)
-        assert {kind is NativeVotes for kind in seen} == {native}
+    monkeypatch.setattr("torchcaps.votes.native.backend.FEWEST", 8)
+    for examples, native in ((7, False), (9, True)):
+        children = tc.Capsules(torch.randn(examples, 7, 5), torch.rand(examples, 7))
+        assert (planned(tc.DenseCapsules(7, 4, 5, 6), children) == "native") == native
 
 
 @pytest.mark.usefixtures("native")

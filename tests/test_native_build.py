@@ -34,11 +34,11 @@ def fresh(monkeypatch, tmp_path, **variables):
 @pytest.mark.usefixtures("_forgotten", "native")
 def test_functions_are_built_once_and_kept(monkeypatch, tmp_path):
     fresh(monkeypatch, tmp_path)
-    assert library(Geometry(1, 2, 3), torch.float32) is not None
+    assert not isinstance(library(Geometry(1, 2, 3), torch.float32), str)
     (kept,) = (tmp_path / "torchcaps" / "native").iterdir()
     changed = kept.stat().st_mtime_ns
     build._built.cache_clear()
-    assert library(Geometry(1, 2, 3), torch.float32) is not None
+    assert not isinstance(library(Geometry(1, 2, 3), torch.float32), str)
     assert [path.stat().st_mtime_ns for path in kept.parent.iterdir()] == [changed]
 
 
@@ -46,7 +46,7 @@ def test_functions_are_built_once_and_kept(monkeypatch, tmp_path):
 def test_without_a_compiler_torch_computes(monkeypatch, tmp_path):
     monkeypatch.delenv("TORCHCAPS_NATIVE", raising=False)
     fresh(monkeypatch, tmp_path, CC="no-such-compiler")
-    assert library(Geometry(1, 5, 6), torch.float32) is None
+    assert isinstance(library(Geometry(1, 5, 6), torch.float32), str)
     assert describe() == "off (there is no no-such-compiler)"
     layer = tc.DenseCapsules(7, 4, 5, 6)
     assert layer(tc.Capsules(torch.randn(9, 7, 5), torch.rand(9, 7))).poses.shape == (9, 4, 6)
@@ -69,7 +69,7 @@ def test_a_compiler_that_fails_is_quoted(monkeypatch, tmp_path, compiler):
 def test_a_folder_that_cannot_be_written_is_done_without(monkeypatch, tmp_path):
     (tmp_path / "torchcaps").write_text("not a folder")
     fresh(monkeypatch, tmp_path)
-    assert library(Geometry(1, 3, 2), torch.float64) is not None
+    assert not isinstance(library(Geometry(1, 3, 2), torch.float64), str)
 
 
 @pytest.mark.usefixtures("native")
@@ -90,7 +90,7 @@ def test_somebody_without_a_home_is_served(monkeypatch, tmp_path):
     fresh(monkeypatch, tmp_path)
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr("pathlib.Path.home", nowhere)
-    assert library(Geometry(1, 3, 4), torch.float64) is not None
+    assert not isinstance(library(Geometry(1, 3, 4), torch.float64), str)
 
 
 def test_the_variable_takes_0_and_1(monkeypatch):
@@ -98,7 +98,7 @@ def test_the_variable_takes_0_and_1(monkeypatch):
     with pytest.raises(ValueError, match="TORCHCAPS_NATIVE: expected 0 or 1, got 'yes'"):
         library(Geometry(1, 5, 6), torch.float32)
     monkeypatch.setenv("TORCHCAPS_NATIVE", "0")
-    assert library(Geometry(1, 5, 6), torch.float32) is None
+    assert isinstance(library(Geometry(1, 5, 6), torch.float32), str)
     assert describe() == "off (TORCHCAPS_NATIVE=0)"
 
 
@@ -127,7 +127,7 @@ def hanging(monkeypatch, tmp_path, _forgotten):
 
 
 def test_a_compiler_that_hangs_is_given_up_once(hanging):
-    assert [library(Geometry(1, size, 2), torch.float32) for size in (2, 3, 4)] == [None, None, None]
+    assert all(isinstance(library(Geometry(1, size, 2), torch.float32), str) for size in (2, 3, 4))
     assert (hanging / "starts").read_text().count("start") == 1
     assert describe() == "off (the C compiler took more than 1 seconds)"
 
@@ -142,7 +142,7 @@ def test_threads_that_need_a_compiler_that_hangs_start_it_once(hanging):
 
 
 def test_the_children_of_a_compiler_that_hangs_end_with_it(hanging):
-    assert library(Geometry(1, 2, 2), torch.float32) is None
+    assert isinstance(library(Geometry(1, 2, 2), torch.float32), str)
     child = int((hanging / "child").read_text())
     for _ in range(100):  # a killed process is there until its parent has heard of it
         if not _running(child):

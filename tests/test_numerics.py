@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import torchcaps as tc
-from torchcaps.votes.gradients import with_ledger
+from tests.readers import with_ledger
 
 MOVING = [
     ("kmeans", {"sharpness": 0.5}),

@@ -9,11 +9,11 @@ import torch
 from torch.nn.utils import prune
 
 import torchcaps as tc
+from tests.readers import with_ledger
 from tests.routings import sized
 from tests.tiles import Sizes, assert_same, capsules, dense
 from torchcaps.functional import agree, combine
 from torchcaps.votes.buffers import Room
-from torchcaps.votes.gradients import with_ledger
 from torchcaps.votes.transforms import VoteTransform
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -123,7 +123,12 @@ def test_what_would_get_no_gradient_is_refused():
     routing = Conditioned(1)
     routing.seen, routing.gain = [], torch.tensor(2.0, requires_grad=True)
     layer = tc.DenseCapsules(7, 4, 5, 6, routing=routing, tile_bytes=1).double()
-    loss = layer(capsules(5, 7, 5)).poses.sum()
+    children = capsules(70, 7, 5)
+    loss = layer(children).poses.sum()
+    if layer.plan(children).keep:  # nothing is made again
+        loss.backward()
+        assert routing.gain.grad.any()
+        return
     with pytest.raises(RuntimeError, match=r"a tile uses a tensor \(\) that requires a gradient"):
         loss.backward()
     layer.tile_bytes = 0
@@ -257,14 +262,6 @@ def test_a_compiled_routing_works_in_an_eager_layer():
     torch.compiler.reset()
     layer.routing.compile(backend="aot_eager")
     torch.testing.assert_close(layer(children).poses, expected)
-
-
-def test_only_the_last_update_is_made_again_for_its_gradient():
-    layer, children = dense(gradients="last", tile_bytes=1)().double(), capsules(5, 7, 5)
-    calls = []
-    layer.routing.register_forward_hook(lambda module, inputs, output: calls.append(module.iterations))
-    layer(children).poses.sum().backward()
-    assert calls == [3] * 5 + [1] * 5
 
 
 def test_a_routing_derived_from_one_that_forgets_need_not_forget():

@@ -16,10 +16,8 @@ from torch.nn.functional import softplus
 
 from torchcaps.errors import check_choice, check_range
 from torchcaps.precision import HALVES
-from torchcaps.types import Couplings, Votes
-from torchcaps.votes.gradients import Agree, Combine, Distances, Spread, inner, ledger_of, sums
-from torchcaps.votes.layout import over_axis
-from torchcaps.votes.lazy import Unmade
+from torchcaps.types import Couplings
+from torchcaps.votes.algebra import Moments, Votes, as_votes, mass_of
 
 
 def length(vectors: Float[Tensor, "*b d"]) -> Float[Tensor, "*b"]:
@@ -94,56 +92,42 @@ def squash_potential(lengths: Float[Tensor, "*b"], kind: str = "quadratic") -> F
     return SQUASHES[kind].potential(lengths)
 
 
-def _beside(votes: Tensor | Unmade, centres: Tensor) -> Tensor:
-    """One vector for each parent of these votes, also where it is the same for all examples."""
-    return centres.expand(*votes.shape[:-3], *votes.shape[-2:])
-
-
 def mass(weights: Couplings) -> Float[Tensor, "*b j"]:
     """What each parent gets of its children: Sum_i w_ij."""
-    return over_axis(torch.sum, weights, -2).squeeze(-2)
+    return mass_of(weights)
 
 
-def combine(weights: Couplings, votes: Votes | Unmade) -> Float[Tensor, "*b j d"]:
+def combine(weights: Couplings, votes: Tensor | Votes) -> Float[Tensor, "*b j d"]:
     """The weighted sum of the votes for each parent: s_j = Sum_i w_ij u_j|i."""
-    weights = weights.expand(votes.shape[:-1])
-    if isinstance(votes, Unmade):
-        return votes.combine(weights)
-    ledger = ledger_of(votes)
-    return sums(weights, votes) if ledger is None else Combine.apply(weights, votes, ledger)
+    return as_votes(votes).combine(weights)
 
 
-def agree(votes: Votes | Unmade, centres: Float[Tensor, "*b j d"]) -> Couplings:
+def agree(votes: Tensor | Votes, centres: Float[Tensor, "*b j d"]) -> Couplings:
     """The agreement of each vote with its parent: the inner product <u_j|i, v_j>."""
-    centres = _beside(votes, centres)
-    if isinstance(votes, Unmade):
-        return votes.agree(centres)
-    ledger = ledger_of(votes)
-    return inner(votes, centres) if ledger is None else Agree.apply(votes, centres, ledger)
+    return as_votes(votes).agree(centres)
 
 
-def spread(weights: Couplings, votes: Votes | Unmade, means: Float[Tensor, "*b j d"]) -> Float[Tensor, "*b j d"]:
+def moments(weights: Couplings, votes: Tensor | Votes, near: Float[Tensor, "*b j d"] | None = None) -> Moments:
+    """The mass, sum and squares about the mean of the votes for each parent. near: where the means are, about."""
+    return as_votes(votes).moments(weights, near)
+
+
+def spread(weights: Couplings, votes: Tensor | Votes, means: Float[Tensor, "*b j d"]) -> Float[Tensor, "*b j d"]:
     """The weighted sum of the votes' squared distances from a mean, for each dimension: Sum_i w_ij (u_j|i - m_j)^2."""
-    weights = weights.expand(votes.shape[:-1])
-    if isinstance(votes, Unmade):
-        return votes.spread(weights, _beside(votes, means))
-    ledger = ledger_of(votes)
-    if ledger is None:
-        return sums(weights, (votes - means.unsqueeze(-3)).square())
-    return Spread.apply(weights, votes, means, ledger)
+    return as_votes(votes).spread(weights, means)
 
 
 def distances(
-    votes: Votes | Unmade, means: Float[Tensor, "*b j d"], precisions: Float[Tensor, "*b j d"] | None = None
+    votes: Tensor | Votes,
+    means: Float[Tensor, "*b j d"],
+    precisions: Float[Tensor, "*b j d"] | None = None,
+    offset: Float[Tensor, "*b j"] | None = None,
 ) -> Couplings:
-    """The squared distance of each vote from a mean, each dimension times its precision: Sum_d p_j (u_j|i - m_j)^2."""
-    precisions = _beside(votes, torch.ones_like(means) if precisions is None else precisions)
-    if isinstance(votes, Unmade):
-        return votes.distances(_beside(votes, means), precisions)
-    ledger = ledger_of(votes)
-    if ledger is None:
-        return inner((votes - means.unsqueeze(-3)).square(), precisions)
-    return Distances.apply(votes, means, precisions, ledger)
+    """The squared distance of each vote from a mean, each dimension times its precision: Sum_d p_j (u_j|i - m_j)^2.
+
+    offset: a number for each parent, to be added.
+    """
+    return as_votes(votes).distances(means, precisions, offset)
 
 
 def self_pooling(points: Float[Tensor, "*b i d"], iterations: int = 3) -> Float[Tensor, "*b d"]:

@@ -8,8 +8,8 @@ from torch.nn.functional import one_hot
 
 import torchcaps as tc
 from torchcaps.analysis.couplings import BINS, CouplingTally, child_entropy
-from torchcaps.layers.base import Gathered
 from torchcaps.types import Capsules
+from torchcaps.votes.job import Gathered
 
 
 def facts(couplings, labels=None, classes=None, *, mask=None, activations=None, shuffles=0, **options):
@@ -20,7 +20,7 @@ def facts(couplings, labels=None, classes=None, *, mask=None, activations=None, 
     tally = CouplingTally(classes, **options)
     lots = [labels[torch.randperm(len(labels))] for _ in range(shuffles)]
     columns = None if labels is None else torch.stack([labels, *lots], -1)
-    tally.add(steps, Gathered(torch.zeros(*shape, 1), active, mask), columns)
+    tally.add(steps, Gathered(Capsules(torch.zeros(*shape, 1), active, mask)), columns)
     return tally.facts()
 
 
@@ -117,7 +117,9 @@ def test_batches_add_up():
     whole, parts = facts(couplings, labels, 2), CouplingTally(2)
     for start, end in ((0, 3), (3, 8)):
         few = couplings[start:end]
-        parts.add([few], Gathered(torch.zeros(len(few), 3, 1), torch.ones(len(few), 3)), labels[start:end, None])
+        parts.add(
+            [few], Gathered(Capsules(torch.zeros(len(few), 3, 1), torch.ones(len(few), 3))), labels[start:end, None]
+        )
     again = parts.facts()
     for word in ("entropy", "dependence", "parse_tree", "active_entropy", "even"):
         assert getattr(again, word) == pytest.approx(getattr(whole, word)), word

@@ -22,7 +22,7 @@ from torchcaps.evaluate import Evaluation, evaluate, judging, wilson_interval
 from torchcaps.layers import PrimaryCapsules, RoutedLayer
 from torchcaps.models import Model
 from torchcaps.routing.attention import Attention
-from torchcaps.routing.competition import OverParents, compete, over_own_parents, silence
+from torchcaps.routing.competition import OverParents, compete, silence
 from torchcaps.routing.dynamic import Dynamic
 from torchcaps.votes.transforms import FactorisedVotes, FullVotes, MatrixVotes, SharedVotes
 
@@ -160,10 +160,9 @@ def _random(seed: int) -> Choose:
 
     def choose(scores: Tensor, mask: Tensor | None, over_parents: OverParents, leaky: bool) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
-        # Windows that route alone may come one by one, as examples, or on their grid, as tiles have it.
-        shape = scores.shape[-2:] if over_parents is over_own_parents else scores.shape[1:]
+        shape = (*over_parents.out, *scores.shape[-2:])
         drawn = torch.empty(shape).exponential_(generator=generator).log().to(scores)
-        return compete(drawn.expand(scores.shape), mask, None, over_parents, leaky=leaky)
+        return compete(over_parents.for_windows(drawn, scores), mask, None, over_parents, leaky=leaky)
 
     return choose
 
@@ -172,7 +171,7 @@ def _frozen(couplings: Tensor | None, prior: Tensor | None) -> Choose:
     def choose(scores: Tensor, mask: Tensor | None, over_parents: OverParents, leaky: bool) -> Tensor:
         assert couplings is not None
         whole = couplings if prior is None else couplings + prior
-        return silence(whole.to(scores).expand(scores.shape).contiguous(), mask, None, 0)
+        return silence(over_parents.for_windows(whole.to(scores), scores), mask, None, 0)
 
     return choose
 

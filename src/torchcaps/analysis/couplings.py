@@ -14,11 +14,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from torchcaps.functional import safe_divide
-from torchcaps.layers.base import Gathered
 from torchcaps.routing import Routing
 from torchcaps.routing.attention import Attention
 from torchcaps.routing.competition import OverParents, over_own_parents
 from torchcaps.types import Couplings
+from torchcaps.votes.job import Gathered
 
 BINS = 50  # of the histogram, from 0 to 1
 POLAR = 0.9  # a coupling above is nearly all of a child
@@ -116,7 +116,7 @@ class CouplingTally:
     def _add_means(self, couplings: Tensor, real: Tensor, nats: Tensor, labels: Tensor | None) -> None:
         """Sums over all that counts as another example of the same child."""
         batch = len(couplings)
-        if self.over_parents is over_own_parents:  # windows that route for themselves are examples, too
+        if self.over_parents.local:  # windows that route for themselves are examples, too
             last = couplings.ndim - (2 if self.alike else 3)
             couplings, real, nats = (part.flatten(0, last) for part in (couplings, real, nats))
             if self.alike:

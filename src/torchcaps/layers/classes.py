@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
 from torchcaps.errors import check_choice
-from torchcaps.layers.base import Gathered, RoutedLayer
-from torchcaps.layers.coordinates import add_coordinates, check_coordinates
+from torchcaps.layers.base import RoutedLayer
+from torchcaps.layers.coordinates import check_coordinates, coordinates_of
 from torchcaps.routing import Routing
 from torchcaps.types import Capsules, check_capsules
+from torchcaps.votes.job import Gathered
 from torchcaps.votes.transforms import VoteTransform
 
 
@@ -52,11 +51,8 @@ class ClassCapsules(RoutedLayer):
     def gather(self, children: Capsules) -> Gathered:
         axes = "b h w i e" if self.dimensions == 2 else "b t i e"
         check_capsules("ClassCapsules", children, self.dimensions + 3, axes, self.votes.in_capsules, self.votes.in_dim)
-        flat = children.flatten()
-        return Gathered(children.silent_poses(), flat.activations, flat.mask)
-
-    def _vote(self, poses: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
-        votes = self.votes(poses, weights)
+        grid, offsets = tuple(children.poses.shape[1:-2]), None
         if self.coordinates is not None:
-            votes = add_coordinates(votes, self.coordinates, self.coordinate_scale)
-        return votes.flatten(1, self.dimensions + 1)
+            offsets = coordinates_of(grid, self.votes.out_dim, self.coordinates, self.coordinate_scale)
+            offsets = offsets.to(children.poses)
+        return Gathered(children, shared=True, offsets=offsets)

@@ -11,77 +11,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from torchcaps.errors import check_choice, check_count, complaint
-from torchcaps.layers.base import Gathered, RoutedLayer
+from torchcaps.layers.base import RoutedLayer
 from torchcaps.routing import Routing
-from torchcaps.routing.competition import Reduce, over_own_parents
 from torchcaps.types import Capsules, Routed, check_capsules
-from torchcaps.votes.layout import over_axis
+from torchcaps.votes.job import Gathered
 from torchcaps.votes.transforms import VoteTransform
-
-Sizes = tuple[int, ...]
-
-
-class Windows:
-    """The windows of a convolution over a grid, for one size of the grid."""
-
-    def __init__(self, grid: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes) -> None:
-        self.grid = grid
-        self.kernel = kernel
-        self.stride = stride
-        self.padding = padding
-        self.out = tuple((g + 2 * p - k) // s + 1 for g, k, s, p in zip(grid, kernel, stride, padding, strict=True))
-
-    def of(self, values: Tensor) -> Tensor:
-        """[b h w *rest] -> [b h' w' k k *rest]: the values that each window sees, zero outside the grid."""
-        axes = len(self.grid)
-        if any(self.padding):
-            sides = [side for p in reversed(self.padding) for side in (p, p)]
-            values = pad(values, [0, 0] * (values.ndim - 1 - axes) + sides)
-        for axis in range(axes):
-            values = values.unfold(1 + axis, self.kernel[axis], self.stride[axis])
-        return values.movedim(tuple(range(-axes, 0)), tuple(range(1 + axes, 1 + 2 * axes)))
-
-    def inside(self, real: Tensor) -> Tensor:
-        """The windows [b h' w'] that would be there if the grid ended with its last real position [b h w]."""
-        axes = len(self.grid)
-        result = real.new_ones(())
-        for axis in range(axes):
-            others = [1 + other for other in range(axes) if other != axis]
-            along = real.any(others[0]) if others else real  # [b h]
-            extent = (along * torch.arange(1, self.grid[axis] + 1, device=real.device)).amax(-1, keepdim=True)
-            starts = torch.arange(self.out[axis], device=real.device) * self.stride[axis]
-            fits = starts + self.kernel[axis] <= extent + 2 * self.padding[axis]  # [b h']
-            result = result & fits.view(-1, *(self.out[axis] if other == axis else 1 for other in range(axes)))
-        return result
-
-    def over_all_parents(self, values: Tensor, reduce: Reduce) -> Tensor:
-        """Reduce [b h' w' (k k i) j] over all parents, of any position and type, that see the same child.
-
-        The result [b h' w' (k k i) 1] is laid out by windows again. `reduce` must be associative: amax or sum.
-        """
-        axes = len(self.grid)
-        seen = over_axis(reduce, values, -1).squeeze(-1).unflatten(-1, (*self.kernel, -1))  # [b h' w' k k i]
-        fill = -math.inf if reduce is torch.amax else 0.0
-        for axis in range(axes):
-            index, valid = self._views(axis, values.device)  # [y n]
-            joined = seen.movedim(1 + axes, 2 + axis).flatten(1 + axis, 2 + axis)  # this axis is (h' k)
-            views = joined.index_select(1 + axis, index.flatten()).unflatten(1 + axis, index.shape)
-            shape = [1] * views.ndim
-            shape[1 + axis], shape[2 + axis] = index.shape
-            seen = reduce(views.masked_fill(~valid.view(shape), fill), 2 + axis)  # this axis is y
-        return self.of(seen).flatten(1 + axes).unsqueeze(-1)
-
-    def _views(self, axis: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """For each child along an axis, the (window, offset) pairs that see it: indices [y n], and which are real."""
-        kernel, stride = self.kernel[axis], self.stride[axis]
-        place = torch.arange(self.grid[axis], device=device).unsqueeze(1) + self.padding[axis]
-        window = place // stride - torch.arange(-(-kernel // stride), device=device)
-        offset = place - window * stride
-        valid = (window >= 0) & (window < self.out[axis]) & (offset < kernel)
-        return torch.where(valid, window * kernel + offset, 0), valid
+from torchcaps.votes.windows import Sizes, Windows, windows_of
 
 
 class ConvCapsules(RoutedLayer):
@@ -134,17 +71,13 @@ class ConvCapsules(RoutedLayer):
     def gather(self, children: Capsules) -> Gathered:
         axes = "b h w i e" if self.dimensions == 2 else "b t i e"
         check_capsules("ConvCapsules", children, self.dimensions + 3, axes, self.in_capsules, self.votes.in_dim)
-        windows = Windows(tuple(children.poses.shape[1:-2]), self.kernel_size, self.stride, self.padding)
+        windows = windows_of(tuple(children.poses.shape[1:-2]), self.kernel_size, self.stride, self.padding)
         if min(windows.out) < 1:
             got = f"a grid of {windows.grid}"
             expected = f"a grid that a kernel of {self.kernel_size} fits into"
             raise complaint("ConvCapsules", expected, got, "Use a smaller kernel_size, or padding.")
-        first = 1 + self.dimensions
-        poses = windows.of(children.silent_poses()).flatten(first, -2)  # [b h' w' (k i) e]
-        activations = windows.of(children.activations).flatten(first)
         mask, parent_mask = self._masks(children, windows)
-        over_parents = windows.over_all_parents if self.competition == "grid" else over_own_parents
-        return Gathered(poses, activations, mask, over_parents, parent_mask)
+        return Gathered(children, windows, across=self.competition == "grid", mask=mask, parent_mask=parent_mask)
 
     def _masks(self, children: Capsules, windows: Windows) -> tuple[Tensor | None, Tensor | None]:
         """Which children of each window are real, [b h' w' (k i)], and which parents, [b h' w' j]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -33,16 +34,22 @@ def add_coordinates(
     next: "column" takes the first elements of the matrix's right-hand column (the paper), "first" the vote's first
     elements (the official code; for vectors).
     """
-    grid = votes.shape[1:-3]
+    grid = tuple(votes.shape[1:-3])
     dim = votes.shape[-1]
     check_coordinates("add_coordinates", place, dim, len(grid))
+    return votes + coordinates_of(grid, dim, place, scale).to(votes)[..., None, None, :]
+
+
+@functools.lru_cache(maxsize=64)
+def coordinates_of(grid: tuple[int, ...], dim: int, place: str, scale: float) -> Float[Tensor, "*grid d"]:
+    """What coordinate addition adds to the votes of the children at each place of a grid. Not to be written to."""
     side = math.isqrt(dim)
     step, offset = (side, side - 1) if place == "column" else (1, 0)
-    shift = votes.new_zeros(*grid, dim)
-    for axis, size in enumerate(grid):
-        place_of_child = ((torch.arange(size, device=votes.device, dtype=votes.dtype) + 0.5) / size - 0.5) * scale
-        spread = place_of_child.view(*(size if other == axis else 1 for other in range(len(grid))), 1)
-        basis = torch.zeros(dim, device=votes.device, dtype=votes.dtype)
-        basis[offset + axis * step] = 1
-        shift = shift + spread * basis
-    return votes + shift[..., None, None, :]
+    with torch.inference_mode(False):
+        shift = torch.zeros(*grid, dim, dtype=torch.float64)
+        for axis, size in enumerate(grid):
+            place_of_child = ((torch.arange(size, dtype=torch.float64) + 0.5) / size - 0.5) * scale
+            shift[..., offset + axis * step] = place_of_child.view(
+                *(size if a == axis else 1 for a in range(len(grid)))
+            )
+    return shift

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchcaps.layers.base import Gathered, RoutedLayer
+from torchcaps.layers.base import RoutedLayer
 from torchcaps.routing import Routing
 from torchcaps.types import Capsules, check_capsules
+from torchcaps.votes.job import Gathered
 from torchcaps.votes.transforms import VoteTransform
 
 
@@ -34,4 +35,4 @@ class DenseCapsules(RoutedLayer):
 
     def gather(self, children: Capsules) -> Gathered:
         check_capsules("DenseCapsules", children, 3, "b i e", self.votes.in_capsules, self.votes.in_dim)
-        return Gathered(children.silent_poses(), children.activations, children.mask)
+        return Gathered(children)

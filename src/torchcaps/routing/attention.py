@@ -14,8 +14,8 @@ from torchcaps.errors import check_choice, complaint
 from torchcaps.functional import SQUASHES, agree, combine, length, squash
 from torchcaps.routing.base import Routing
 from torchcaps.routing.competition import OverParents, silence
-from torchcaps.types import Activations, Couplings, Mask, Routed, Votes
-from torchcaps.votes.lazy import Unmade
+from torchcaps.types import Activations, Couplings, Mask, Routed
+from torchcaps.votes.algebra import Votes
 
 
 class Attention(Routing):
@@ -23,8 +23,6 @@ class Attention(Routing):
 
     prior: add a learned number to every coupling, starting at zero; it needs in_capsules and out_capsules.
     """
-
-    sees = "sums"
 
     def __init__(
         self,
@@ -53,7 +51,7 @@ class Attention(Routing):
     def normalised(self) -> bool:
         return super().normalised and self.prior is None
 
-    def start(self, votes: Votes | Unmade, weights: Activations) -> Tensor:
+    def start(self, votes: Votes, weights: Activations) -> Tensor:
         everything = combine(weights.unsqueeze(-1).expand(votes.shape[:-1]), votes)
         return agree(votes, everything) / math.sqrt(votes.shape[-1])
 
@@ -63,7 +61,7 @@ class Attention(Routing):
             return couplings
         return silence(couplings + self.prior, mask, kept, 0)
 
-    def update(self, votes: Votes | Unmade, weights: Couplings, previous: Tensor | None, step: int) -> Tensor:
+    def update(self, votes: Votes, weights: Couplings, previous: Tensor | None, step: int) -> Tensor:
         return combine(weights, votes)
 
     def read(self, clusters: Tensor, couplings: Couplings, weights: Activations) -> Routed:

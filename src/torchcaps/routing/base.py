@@ -7,7 +7,6 @@ is what differs: `update` (M-step), `assign` (E-step), `read` (clusters to capsu
 from __future__ import annotations
 
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,11 +17,18 @@ from torchcaps.errors import check_choice, check_count, check_range
 from torchcaps.precision import HALVES, autocasting, no_autocast
 from torchcaps.routing.bounds import bounded
 from torchcaps.routing.checks import check_routed, constructor_options
-from torchcaps.routing.competition import OverParents, compete, over_own_parents, sample_parents, scores_of, silence
-from torchcaps.types import Activations, Couplings, Mask, Routed, Step, Votes
-from torchcaps.votes.gradients import centred, ledger_of
+from torchcaps.routing.competition import (
+    OverParents,
+    careful,
+    compete,
+    over_own_parents,
+    sample_parents,
+    scores_of,
+    silence,
+)
+from torchcaps.types import Activations, Couplings, Mask, Routed, Step
+from torchcaps.votes.algebra import Votes, as_votes
 from torchcaps.votes.layout import in_memory_order
-from torchcaps.votes.lazy import Unmade
 
 
 def _cast(routed: Routed, dtype: torch.dtype) -> Routed:
@@ -47,9 +53,6 @@ class Routing(nn.Module):
     averages: bool = False  # are parents means of votes, or sums?
     translates: bool = False  # do clusters move along when all votes do? Then the loop sees votes centred on their mean
     sees_weights: bool = False  # does `update` ask for the children's own weights, beside what couplings leave of them?
-    # These two hold for a class made from this one as long as it changes no method that is given votes (`declared`):
-    forgets: bool = False  # do updates ignore the iteration and the clusters before?
-    sees: str = "votes"  # all that it does with votes: "sums" (combine, agree), "squares" (spread, distances too)
     uses_activations: bool = False  # do the children's activations weigh their votes?
     in_capsules: int | None = None  # sizes that learned parameters fix; None where any size will do
     out_capsules: int | None = None
@@ -76,14 +79,11 @@ class Routing(nn.Module):
 
     # What an algorithm says.
 
-    def start(self, votes: Votes | Unmade, weights: Activations) -> Tensor:
+    def start(self, votes: Votes, weights: Activations) -> Tensor:
         """The scores before the first update: all zero, every parent alike."""
-        if isinstance(votes, Unmade):
-            return votes.zeros()
-        *leading, children, parents, _ = votes.shape
-        return weights.new_zeros(*leading, parents, children).mT  # as it suits the products with votes
+        return votes.zeros()
 
-    def update(self, votes: Votes | Unmade, weights: Couplings, previous: Any, step: int) -> Any:
+    def update(self, votes: Votes, weights: Couplings, previous: Any, step: int) -> Any:
         """M-step: the clusters that best explain the votes under these weights (couplings times child weights).
 
         Where `translates` is true, there is one more argument: `origin` [*b j d], the place of zero among the votes.
@@ -91,7 +91,7 @@ class Routing(nn.Module):
         """
         raise NotImplementedError
 
-    def assign(self, votes: Votes | Unmade, clusters: Any, scores: Tensor, step: int) -> Tensor:
+    def assign(self, votes: Votes, clusters: Any, scores: Tensor, step: int) -> Tensor:
         """E-step: how well each parent explains each child, as unnormalised log scores [*b i j]."""
         raise NotImplementedError
 
@@ -130,7 +130,7 @@ class Routing(nn.Module):
 
     def forward(
         self,
-        votes: Votes | Unmade,
+        votes: Tensor | Votes,
         activations: Activations | None = None,
         *,
         mask: Mask | None = None,
@@ -147,7 +147,7 @@ class Routing(nn.Module):
 
     def trace(
         self,
-        votes: Votes,
+        votes: Tensor | Votes,
         activations: Activations | None = None,
         *,
         mask: Mask | None = None,
@@ -180,9 +180,11 @@ class Routing(nn.Module):
         autocast = autocasting(device)
         given = votes.dtype
         with no_autocast(device):
-            if given in HALVES:
-                votes = votes.float()
-            routed = self._iterate(votes, activations, mask, couplings, kept, over_parents, steps)
+            if isinstance(votes, Tensor):
+                votes = votes.float() if given in HALVES else votes
+                if mask is not None:
+                    votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever stands in the padding, NaN too
+            routed = self._iterate(as_votes(votes), activations, mask, couplings, kept, over_parents, steps)
         if autocast or votes.dtype == given:
             return routed
         if steps is not None:
@@ -207,8 +209,6 @@ class Routing(nn.Module):
             weights = activations.to(votes.dtype)
         if mask is not None:
             weights = weights.masked_fill(~mask, 0)
-            if isinstance(votes, Tensor) and ledger_of(votes) is None:  # else the layer has done it
-                votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever stands in the padding, NaN too
         if kept is None:
             kept = self.draw(weights, votes.shape[-2])
 
@@ -216,7 +216,7 @@ class Routing(nn.Module):
         place: dict[str, Tensor] = {}
         pivot: Tensor | None = None
         if self.translates:
-            votes, pivot = votes.centred(mask) if isinstance(votes, Unmade) else centred(votes, mask)
+            votes, pivot = votes.centred(mask)
             place["origin"] = -pivot
         if self.sees_weights:
             place["own"] = weights
@@ -229,22 +229,20 @@ class Routing(nn.Module):
             weighed = bounded(weighed) if self.translates else weighed  # only squares of distances make so much of it
             return bounded(self.update(votes, weighed, clusters, step, **place))
 
-        rivals = over_parents
+        rivals, given = over_parents, couplings is not None
         if couplings is None:
             scores = self.start(votes, weights)
-            alone = last and steps is None and kept is None and rivals is over_own_parents
-            if alone and self._is_plain("start", "compete"):
-                couplings = scores.new_full((), 1 / (scores.shape[-1] + self.leaky)).expand(scores.shape)
-            else:
-                couplings = self.compete(scores, mask, kept, rivals)
+            alike = last and steps is None and kept is None and (rivals.local or mask is None)
+            even = rivals.even(scores, self.leaky) if alike and self._is_plain("start", "compete") else None
+            couplings = self.compete(scores, mask, kept, rivals) if even is None else even
         else:
-            rivals = partial(over_parents)  # not the plain softmax: a child may be given to nobody at all
+            rivals = careful if over_parents is over_own_parents else over_parents
             couplings = couplings.to(votes.dtype)
             scores = scores_of(couplings, over_parents, leaky=self.leaky) if self.iterations > 1 else couplings
             couplings = silence(couplings, mask, kept, 0)
 
         # Where a child's parents are all here, masked children, whose weights are zero, matter to nobody on the way.
-        unseen = rivals is over_own_parents and steps is None and self._is_plain("compete")
+        unseen = rivals.local and not given and steps is None and self._is_plain("compete")
         clusters = None
         with nullcontext() if self.gradients == "all" else torch.no_grad():
             for step in range(last):
@@ -276,7 +274,7 @@ class Routing(nn.Module):
         over_parents: OverParents,
         pivot: Tensor | None,
     ) -> Step:
-        whole = over_parents is over_own_parents  # objectives are written for children whose parents are all here
+        whole = over_parents.local  # objectives are written for children whose parents are all here
         objective = self.objective(votes, couplings, weights, clusters, step) if whole else None
         return Step(_moved(self.read(clusters, couplings, weights), pivot), objective)
 

@@ -9,19 +9,19 @@ import torch
 from torch import Tensor
 
 from torchcaps.errors import complaint, shape_text
-from torchcaps.votes.lazy import Unmade
+from torchcaps.votes.algebra import Votes
 
 
 def check_routed(
     owner: str,
     sizes: dict[str, int | None],
-    votes: Tensor | Unmade,
+    votes: Tensor | Votes,
     activations: Tensor | None,
     mask: Tensor | None,
     couplings: Tensor | None,
 ) -> None:
     """Refuse votes of another shape or of other sizes, and what does not fit beside them."""
-    if not isinstance(votes, Tensor | Unmade):
+    if not isinstance(votes, Tensor | Votes):
         got = f"a {type(votes).__name__}"
         raise complaint(owner, "votes [*b i j d] as a tensor", got, "Pass votes; a layer makes them from capsules.")
     if votes.ndim < 3 or not votes.is_floating_point():
@@ -44,30 +44,6 @@ def check_routed(
             raise complaint(owner, f"{word} = {shape_text(shape)}", shape_text(tensor.shape), remedy)
     if mask is not None and mask.dtype != torch.bool:
         raise complaint(owner, "a boolean mask", mask.dtype, "Pass mask.bool(), True where a child is real.")
-
-
-# Methods of a routing, and of a vote transform, that cannot change what is done with votes.
-HARMLESS = {
-    "__init__", "__repr__", "extra_repr", "name", "options", "normalised", "read", "objective", "settled", "compete",
-    "draw", "negative_entropy", "build", "fan_in", "fan_out", "start_at", "outer_weight", "vote_std", "known_children",
-}  # fmt: skip
-
-
-def declared(kind: type, word: str) -> Any:
-    """What a class says by `word`, if it holds for `kind`, which is made from it; else None.
-
-    It holds unless `kind`, or a class between them, changes a method that could make it false.
-    """
-    for each in kind.__mro__:
-        if word in vars(each):
-            return vars(each)[word]
-        if {name for name, value in vars(each).items() if _is_code(value)} - HARMLESS:
-            return None
-    return None
-
-
-def _is_code(value: object) -> bool:
-    return callable(value) or isinstance(value, property | classmethod | staticmethod)
 
 
 def constructor_options(kind: type) -> dict[str, Any]:

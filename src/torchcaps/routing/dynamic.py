@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torchcaps.errors import check_choice, complaint
 from torchcaps.functional import SQUASHES, agree, combine, length, squash, squash_potential
 from torchcaps.routing.base import Routing
-from torchcaps.types import Activations, Couplings, Routed, Votes
-from torchcaps.votes.lazy import Unmade
+from torchcaps.types import Activations, Couplings, Routed
+from torchcaps.votes.algebra import Votes
 
 
 class Dynamic(Routing):
@@ -25,9 +25,6 @@ class Dynamic(Routing):
     amendment: weigh each child's couplings by its activation. bias: a learned vector added to every sum, without
     which x and -x look alike; it needs out_capsules and out_dim.
     """
-
-    forgets = True
-    sees = "sums"
 
     def __init__(
         self,
@@ -54,11 +51,11 @@ class Dynamic(Routing):
             self.out_capsules, self.out_dim = out_capsules, out_dim
             self.bias = nn.Parameter(torch.full((out_capsules, out_dim), 0.1))  # the official code's value
 
-    def update(self, votes: Votes | Unmade, weights: Couplings, previous: Tensor | None, step: int) -> Tensor:
+    def update(self, votes: Votes, weights: Couplings, previous: Tensor | None, step: int) -> Tensor:
         sums = combine(weights, votes)  # eq. 2
         return sums if self.bias is None else sums + self.bias
 
-    def assign(self, votes: Votes | Unmade, clusters: Tensor, scores: Tensor, step: int) -> Tensor:
+    def assign(self, votes: Votes, clusters: Tensor, scores: Tensor, step: int) -> Tensor:
         agreement = agree(votes, squash(clusters, self.squash))
         return scores + agreement if self.accumulate else agreement
 

@@ -14,8 +14,8 @@ from torch.nn.functional import logsigmoid
 
 from torchcaps.errors import check_choice, check_positive, check_range, complaint
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
-from torchcaps.types import Activations, Couplings, Votes
-from torchcaps.votes.lazy import Unmade
+from torchcaps.types import Activations, Couplings
+from torchcaps.votes.algebra import Votes
 
 # The official code writes its activation logit with log variances, so twice our cost at half our temperature, and
 # stores beta_active / 2500; beta_use is its sigma bias times half of (1 + log 2 pi).
@@ -57,7 +57,6 @@ class EM(Gaussian):
     out_dim (the log-density per dimension) keeps them soft.
     """
 
-    sees = "squares"
     inverse_temperature: Tensor
 
     def __init__(
@@ -147,7 +146,7 @@ class EM(Gaussian):
         temperature = self.inverse_temperature * self.annealing(step)
         return logsigmoid(temperature * (self.beta_active_scale * self.beta_active - cost))
 
-    def assign(self, votes: Votes | Unmade, clusters: Mixture, scores: Tensor, step: int) -> Tensor:
+    def assign(self, votes: Votes, clusters: Mixture, scores: Tensor, step: int) -> Tensor:
         return self.log_density(votes, clusters, sharpness=self.sharpness, offset=clusters.log_prior)
 
     def annealing(self, step: int) -> float:

@@ -15,8 +15,8 @@ from torch import Tensor
 from torchcaps.errors import check_positive, complaint
 from torchcaps.functional import agree, combine, length, unit
 from torchcaps.routing.base import Routing
-from torchcaps.types import Activations, Couplings, Routed, Votes
-from torchcaps.votes.lazy import Unmade
+from torchcaps.types import Activations, Couplings, Routed
+from torchcaps.votes.algebra import Votes
 
 
 class Entropy(Routing):
@@ -25,9 +25,6 @@ class Entropy(Routing):
     entropy_weight: how much evenness counts (alpha); a number, or one for each of the iterations - 1 E-steps.
     entropy_decay: a number alone is multiplied by this after every E-step (geometric schedule).
     """
-
-    forgets = True
-    sees = "sums"
 
     def __init__(
         self,
@@ -57,10 +54,10 @@ class Entropy(Routing):
             check_positive(self.name, "entropy_weight", value)
         self.entropy_weights = tuple(schedule)
 
-    def update(self, votes: Votes | Unmade, weights: Couplings, previous: Tensor | None, step: int) -> Tensor:
+    def update(self, votes: Votes, weights: Couplings, previous: Tensor | None, step: int) -> Tensor:
         return combine(weights, votes)
 
-    def assign(self, votes: Votes | Unmade, clusters: Tensor, scores: Tensor, step: int) -> Tensor:
+    def assign(self, votes: Votes, clusters: Tensor, scores: Tensor, step: int) -> Tensor:
         # eqs. 39, 40; differs from the printed eq. 40: its denominator sums over parents, because only then do a
         # child's couplings sum to one, as eq. 38 demands.
         return agree(votes, unit(clusters)) / self.entropy_weights[step]

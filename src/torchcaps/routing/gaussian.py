@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from torchcaps.errors import check_choice, check_positive, check_range
-from torchcaps.functional import combine, distances, mass, spread
+from torchcaps.functional import combine, distances, mass, moments
 from torchcaps.routing.base import Routing
-from torchcaps.types import Activations, Couplings, Routed, Votes
-from torchcaps.votes.layout import in_memory_order
-from torchcaps.votes.lazy import Unmade
+from torchcaps.types import Activations, Couplings, Routed
+from torchcaps.votes.algebra import Votes
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -42,7 +41,6 @@ class Gaussian(Routing):
     averages = True
     translates = True
     uses_activations = True
-    sees = "squares"
 
     def __init__(
         self,
@@ -60,31 +58,32 @@ class Gaussian(Routing):
         check_range(self.name, "variance_floor", variance_floor, 0)
         check_range(self.name, "mass_floor", mass_floor, 0)
         self.covariance = covariance
-        self.sees = "votes" if covariance == "full" else "squares"
         self.variance = variance
         self.variance_floor = variance_floor
         self.mass_floor = mass_floor
 
     def update(
         self,
-        votes: Votes | Unmade,
+        votes: Votes,
         weights: Couplings,
         previous: Mixture | None,
         step: int,
         origin: Tensor | None = None,
     ) -> Mixture:
-        masses = mass(weights) + self.mass_floor
-        sums = combine(weights, votes)
+        fitted = self.covariance in ("diagonal", "spherical")
+        before = None if previous is None else previous.means
+        found = moments(weights, votes, near=before) if fitted else None
+        masses = (mass(weights) if found is None else found.masses) + self.mass_floor
+        sums = combine(weights, votes) if found is None else found.sums
         if origin is not None:  # the floor is a mass there
             sums = sums + self.mass_floor * origin
-        means = self._damp(sums / masses.unsqueeze(-1), origin if previous is None else previous.means)  # eq. 6
+        means = self._damp(sums / masses.unsqueeze(-1), origin if before is None else before)  # eq. 6
         if self.covariance == "full":
-            assert isinstance(votes, Tensor)
             covariances = self._full_covariances(votes - means.unsqueeze(-3), weights, masses)
-        elif self.covariance == "fixed":
+        elif found is None:
             covariances = torch.full_like(means, self.variance)  # eq. 11
         else:
-            covariances = spread(weights, votes, means) / masses.unsqueeze(-1) + self.variance_floor  # eq. 10
+            covariances = found.spread(means) / masses.unsqueeze(-1) + self.variance_floor  # eq. 10
             if self.covariance == "spherical":
                 covariances = covariances.mean(-1, keepdim=True).expand_as(means)
         return Mixture(masses, means, covariances, self._log_prior(masses, covariances, step))
@@ -104,23 +103,23 @@ class Gaussian(Routing):
         return (masses / masses.sum(-1, keepdim=True)).clamp(min=torch.finfo(masses.dtype).tiny).log()
 
     def log_density(
-        self, votes: Votes | Unmade, clusters: Mixture, *, sharpness: float = 1.0, offset: Tensor | float = 0.0
+        self, votes: Votes, clusters: Mixture, *, sharpness: float = 1.0, offset: Tensor | float = 0.0
     ) -> Tensor:
         """sharpness log N(vote; mean, covariance) + offset [*b j], for every pair, [*b i j] (eqs. 2, 10)."""
         if self.covariance == "full":
-            assert isinstance(votes, Tensor)
             centred = votes - clusters.means.unsqueeze(-3)
             root = torch.linalg.cholesky_ex(clusters.covariances).L
             white = torch.linalg.solve_triangular(root, centred.movedim(-3, -1), upper=False)  # [*b j d i]
             exponents = -sharpness / 2 * white.square().sum(-2).mT
             logarithm = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         else:
-            exponents = distances(votes, clusters.means, -sharpness / 2 / clusters.covariances)
             logarithm = clusters.covariances.log().sum(-1) / 2
         constant = offset - sharpness * (logarithm + votes.shape[-1] * LOG_2PI / 2)
-        return in_memory_order(torch.add, exponents, constant.unsqueeze(-2))  # all else is not for each pair
+        if self.covariance != "full":
+            return distances(votes, clusters.means, -sharpness / 2 / clusters.covariances, constant)
+        return exponents + constant.unsqueeze(-2)
 
-    def assign(self, votes: Votes | Unmade, clusters: Mixture, scores: Tensor, step: int) -> Tensor:
+    def assign(self, votes: Votes, clusters: Mixture, scores: Tensor, step: int) -> Tensor:
         return self.log_density(votes, clusters, offset=clusters.log_prior)  # eq. 4
 
     def read(self, clusters: Mixture, couplings: Couplings, weights: Activations) -> Routed:

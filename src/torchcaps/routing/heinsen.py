@@ -19,8 +19,8 @@ from torch.nn.functional import logsigmoid
 
 from torchcaps.errors import complaint
 from torchcaps.routing.gaussian import Gaussian, Mixture
-from torchcaps.types import Activations, Couplings, Votes
-from torchcaps.votes.lazy import Unmade
+from torchcaps.types import Activations, Couplings
+from torchcaps.votes.algebra import Votes
 
 
 class Heinsen(Gaussian):
@@ -33,7 +33,6 @@ class Heinsen(Gaussian):
     """
 
     loss = "spread"
-    sees = "squares"
     sees_weights = True
 
     def __init__(
@@ -61,7 +60,7 @@ class Heinsen(Gaussian):
 
     def update(
         self,
-        votes: Votes | Unmade,
+        votes: Votes,
         weights: Couplings,
         previous: Mixture | None,
         step: int,

@@ -20,8 +20,8 @@ from torch.nn.functional import layer_norm
 from torchcaps.errors import complaint
 from torchcaps.functional import agree, combine
 from torchcaps.routing.base import Routing
-from torchcaps.types import Activations, Couplings, Routed, Votes
-from torchcaps.votes.lazy import Unmade
+from torchcaps.types import Activations, Couplings, Routed
+from torchcaps.votes.algebra import Votes
 
 EPSILON = 1e-5  # beside the variance of a layer norm, as everywhere
 
@@ -34,8 +34,6 @@ class Inverted(Routing):
     """
 
     loss = "spread"
-    forgets = True
-    sees = "sums"
 
     def __init__(self, iterations: int = 3, *, out_dim: int | None = None, **competition: Any) -> None:
         super().__init__(iterations, **competition)
@@ -49,13 +47,13 @@ class Inverted(Routing):
         self.direction = nn.Parameter(signs / math.sqrt(out_dim))
         self.threshold = nn.Parameter(torch.zeros(()))
 
-    def update(self, votes: Votes | Unmade, weights: Couplings, previous: Tensor | None, step: int) -> Tensor:
+    def update(self, votes: Votes, weights: Couplings, previous: Tensor | None, step: int) -> Tensor:
         return combine(weights, votes)
 
     def _poses(self, sums: Tensor) -> Tensor:
         return layer_norm(sums, sums.shape[-1:], self.gain, self.shift, EPSILON)
 
-    def assign(self, votes: Votes | Unmade, clusters: Tensor, scores: Tensor, step: int) -> Tensor:
+    def assign(self, votes: Votes, clusters: Tensor, scores: Tensor, step: int) -> Tensor:
         return agree(votes, self._poses(clusters)) / math.sqrt(clusters.shape[-1])  # eqs. 2, 3
 
     def read(self, clusters: Tensor, couplings: Couplings, weights: Activations) -> Routed:

@@ -23,8 +23,8 @@ from torchcaps.errors import check_choice, check_positive, check_range
 from torchcaps.functional import distances, safe_divide
 from torchcaps.routing.base import Routing
 from torchcaps.routing.kmeans import weighted_means
-from torchcaps.types import Activations, Couplings, Routed, Votes
-from torchcaps.votes.lazy import Unmade
+from torchcaps.types import Activations, Couplings, Routed
+from torchcaps.votes.algebra import Votes
 
 
 class Modes(NamedTuple):
@@ -49,7 +49,6 @@ class KDE(Routing):
     averages = True
     translates = True
     uses_activations = True
-    sees = "squares"
 
     def __init__(
         self,
@@ -78,7 +77,7 @@ class KDE(Routing):
         self.mass_floor = mass_floor
 
     def update(
-        self, votes: Votes | Unmade, weights: Couplings, previous: Modes | None, step: int, origin: Tensor | None = None
+        self, votes: Votes, weights: Couplings, previous: Modes | None, step: int, origin: Tensor | None = None
     ) -> Modes:
         if previous is None:
             pulls, before = None, None
@@ -101,7 +100,7 @@ class KDE(Routing):
         pulls = modes.kernels if self.kernel == "gaussian" else (modes.kernels > 0).to(modes.kernels.dtype)
         return pulls if modes.pulls is None else torch.where(modes.settled[..., None, None], modes.pulls, pulls)
 
-    def assign(self, votes: Votes | Unmade, clusters: Modes, scores: Tensor, step: int) -> Tensor:
+    def assign(self, votes: Votes, clusters: Modes, scores: Tensor, step: int) -> Tensor:
         return torch.where(clusters.settled[..., None, None], scores, scores + self.sharpness * clusters.kernels)
 
     def settled(self, clusters: Modes) -> bool:

@@ -14,8 +14,8 @@ from torch import Tensor
 from torchcaps.errors import check_choice, check_positive
 from torchcaps.functional import agree, combine, distances, length, mass, safe_divide, squash, unit
 from torchcaps.routing.base import Routing
-from torchcaps.types import Activations, Couplings, Routed, Votes
-from torchcaps.votes.lazy import Unmade
+from torchcaps.types import Activations, Couplings, Routed
+from torchcaps.votes.algebra import Votes
 
 
 class Centres(NamedTuple):
@@ -24,7 +24,7 @@ class Centres(NamedTuple):
 
 
 def weighted_means(
-    votes: Votes | Unmade, weights: Couplings, previous: Tensor | None, origin: Tensor | None, mass_floor: float
+    votes: Votes, weights: Couplings, previous: Tensor | None, origin: Tensor | None, mass_floor: float
 ) -> Centres:
     """The means of the votes under these weights; one with less mass than the floor stays where it was."""
     sums, masses = combine(weights, votes), mass(weights)
@@ -44,8 +44,6 @@ class KMeans(Routing):
     mass than mass_floor stays where it was.
     """
 
-    sees = "squares"
-
     def __init__(
         self,
         iterations: int = 3,
@@ -61,14 +59,13 @@ class KMeans(Routing):
         check_positive(self.name, "mass_floor", mass_floor)
         self.averages = self.translates = distance == "euclidean"
         self.loss = "nll" if self.averages else "margin"
-        self.sees = "squares" if self.averages else "sums"
         self.distance = distance
         self.mass_floor = mass_floor
         self.sharpness = sharpness
 
     def update(
         self,
-        votes: Votes | Unmade,
+        votes: Votes,
         weights: Couplings,
         previous: Centres | None,
         step: int,
@@ -78,12 +75,12 @@ class KMeans(Routing):
             return Centres(combine(weights, votes), mass(weights))
         return weighted_means(votes, weights, None if previous is None else previous.means, origin, self.mass_floor)
 
-    def _distances(self, votes: Votes | Unmade, clusters: Centres) -> Tensor:
+    def _distances(self, votes: Votes, clusters: Centres) -> Tensor:
         if self.distance == "inner":
             return -agree(votes, unit(clusters.means))
         return distances(votes, clusters.means)
 
-    def assign(self, votes: Votes | Unmade, clusters: Centres, scores: Tensor, step: int) -> Tensor:
+    def assign(self, votes: Votes, clusters: Centres, scores: Tensor, step: int) -> Tensor:
         return -self.sharpness * self._distances(votes, clusters)
 
     def read(self, clusters: Centres, couplings: Couplings, weights: Activations) -> Routed:

@@ -8,9 +8,6 @@ from torchcaps.routing.dynamic import Dynamic
 class Uniform(Dynamic):
     """Dynamic routing with one iteration: the squashed sum of the votes over the number of parents."""
 
-    forgets = True
-    sees = "sums"
-
     def __init__(
         self,
         *,

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.errors import check_positive, complaint
-from torchcaps.functional import combine, mass, spread
+from torchcaps.functional import moments
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
-from torchcaps.types import Activations, Couplings, Routed, Votes
-from torchcaps.votes.lazy import Unmade
+from torchcaps.types import Activations, Couplings, Routed
+from torchcaps.votes.algebra import Votes
 
 
 class Variational(Gaussian):
@@ -34,7 +34,6 @@ class Variational(Gaussian):
     """
 
     loss = "spread"
-    sees = "squares"
 
     def __init__(
         self,
@@ -83,19 +82,18 @@ class Variational(Gaussian):
 
     def update(
         self,
-        votes: Votes | Unmade,
+        votes: Votes,
         weights: Couplings,
         previous: Mixture | None,
         step: int,
         origin: Tensor | None = None,
     ) -> Mixture:
         """The posterior: `covariances` are inverses of expected precisions, `log_prior` what they leave of a score."""
-        masses = mass(weights)
-        sums = combine(weights, votes)
+        masses, sums, _ = found = moments(weights, votes, near=None if previous is None else previous.means)
         zero = torch.zeros_like(sums) if origin is None else origin
         means = (sums + self.mean_strength * zero) / (self.mean_strength + masses).unsqueeze(-1)  # 10.60, 10.61
         # 10.62, with the prior of a mean as so many votes for zero
-        scatter = spread(weights, votes, means) + self.mean_strength * (means - zero).square()
+        scatter = found.spread(means) + self.mean_strength * (means - zero).square()
         degrees = (self.degrees + masses).unsqueeze(-1)  # 10.63
         covariances = (self.degrees * self.prior_variance + scatter) / degrees
         return Mixture(masses, means, covariances, self._log_prior(masses, covariances, step))

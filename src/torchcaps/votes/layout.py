@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from torchcaps.precision import autocasting, without_autocast
 from torchcaps.votes.buffers import current_room, scratch
@@ -14,11 +15,22 @@ from torchcaps.votes.buffers import current_room, scratch
 Shape = tuple[int, ...]
 
 
+def why_not_eager() -> str | None:
+    """What torch does beside computing, if it is not simply computing."""
+    if torch.compiler.is_compiling():  # asked first: the compiler does not know the rest
+        return "torch compiles or exports"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "torch.func transforms the function"
+    if forward_ad._current_level >= 0:
+        return "torch differentiates forwards"
+    if torch._C._len_torch_dispatch_stack():
+        return "a dispatch mode looks at operations"
+    return None
+
+
 def eager() -> bool:
     """Does torch simply compute: not compile, export, transform functions (torch.func) or show operations to a mode?"""
-    if torch.compiler.is_compiling():  # asked first: the compiler does not know the rest
-        return False
-    return not torch._C._len_torch_dispatch_stack() and torch._C._functorch.peek_interpreter_stack() is None
+    return why_not_eager() is None
 
 
 def memory_order(values: Tensor) -> tuple[list[int], list[int]]:

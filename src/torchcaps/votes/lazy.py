@@ -1,4 +1,4 @@
-"""Votes that are never made.
+"""The backends `shared` and `full`: votes that are never made.
 
 A routing that asks for nothing but weighted sums of votes and inner products with them need not see a single vote. With
 one matrix for each parent, Sum_i x_ij W_j u_i = W_j Sum_i x_ij u_i and <W_j u_i, y_j> = <u_i, W_j^T y_j>: the
@@ -10,75 +10,83 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from torchcaps.precision import without_autocast
+from torchcaps.votes.algebra import Products, Sums, Votes, mass_of
 from torchcaps.votes.buffers import borrowed, scratch
-from torchcaps.votes.gradients import refuse_second_derivatives
+from torchcaps.votes.engine import Plan, Refusal, plan_of_votes
+from torchcaps.votes.gradients import Columns
+from torchcaps.votes.job import Job, Part
 
 
-class Unmade:
-    """Votes [*b i j d], as far as a routing asks for them: the shape and their products, two or all four.
+class LazyProducts(Products):
+    """Sums and inner products alone, from those about zero."""
 
-    Those of masked children are not zero, but finite: a routing's weights are zero for them.
-    """
+    squares = False
 
-    def __init__(self, poses: Tensor, parents: int, dim: int, bias: bool) -> None:
-        self.poses = pad(poses, (0, 1), value=1) if bias else poses  # the bias is the last row of each matrix
+    def __init__(self, poses: Tensor, weight: Tensor, parents: int, dim: int) -> None:
         self.shape = torch.Size((*poses.shape[:-1], parents, dim))
-        self.ndim = len(self.shape)
-        self.dtype = poses.dtype
-        self.device = poses.device
+        self.dtype, self.device = poses.dtype, poses.device
+        self.sources = (poses, weight)
 
-    def is_floating_point(self) -> bool:
-        return self.poses.is_floating_point()
+    def sums(
+        self, pairs: Tensor, place: Tensor | None, masses: bool = False, first: bool = False, second: bool = False
+    ) -> Sums:
+        assert not second
+        mass = mass_of(pairs) if masses or place is not None else None
+        total = self._sums(pairs) if first else None
+        if total is not None and place is not None and mass is not None:
+            total = torch.addcmul(total, place, mass.unsqueeze(-1), value=-1)
+        return Sums(mass if masses else None, total)
 
-    def zeros(self) -> Tensor:
-        """A zero for each pair, [*b i j], as it suits the products."""
-        *leading, children, parents, _ = self.shape
-        return self.poses.new_zeros(*leading, parents, children).mT
+    def inner(
+        self, linear: Tensor | None, squared: Tensor | None, offset: Tensor | None, place: Tensor | None
+    ) -> Tensor:
+        assert linear is not None
+        assert squared is None
+        if place is not None:
+            along = (linear * place).sum(-1)
+            offset = -along if offset is None else offset - along
+        found = self._inner(linear)
+        return found if offset is None else found + offset.unsqueeze(-2)
 
-    def combine(self, weights: Tensor) -> Tensor:
-        """Sum_i x_ij u_j|i, [*b j d], for weights x [*b i j]."""
+    def _sums(self, pairs: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def agree(self, centres: Tensor) -> Tensor:
-        """<u_j|i, y_j>, [*b i j], for centres y [*b j d]."""
-        raise NotImplementedError
-
-    def spread(self, weights: Tensor, means: Tensor) -> Tensor:
-        """Sum_i x_ij (u_j|i - m_j)^2, [*b j d]; for routings that see squares."""
-        raise NotImplementedError
-
-    def distances(self, means: Tensor, precisions: Tensor) -> Tensor:
-        """Sum_d p_j (u_j|i - m_j)^2, [*b i j]; for routings that see squares."""
-        raise NotImplementedError
-
-    def centred(self, mask: Tensor | None) -> tuple[Unmade, Tensor]:
-        """The votes less their mean over the (real) children, and that mean [*b j d], which counts as a constant."""
+    def _inner(self, centres: Tensor) -> Tensor:
         raise NotImplementedError
 
 
-class UnmadeShared(Unmade):
+class SharedProducts(LazyProducts):
     """u_j|i = W_j u_i, weight [j e d]."""
 
-    def __init__(self, poses: Tensor, weight: Tensor, bias: bool = False) -> None:
-        super().__init__(poses, weight.shape[0], weight.shape[2], bias)
-        self.weight = weight
+    def __init__(self, poses: Tensor, weight: Tensor) -> None:
+        super().__init__(poses, weight, weight.shape[0], weight.shape[2])
+        self._poses, self._weight = poses.detach(), weight.detach()
 
-    def combine(self, weights: Tensor) -> Tensor:
-        if weights.stride(-1) == 0:  # the same for all parents: one sum of poses
-            once = weights[..., :1].mT @ self.poses  # [*b 1 e]
-            sums = once @ self.weight.transpose(0, 1).flatten(1)
+    def _sums(self, pairs: Tensor) -> Tensor:
+        if pairs.stride(-1) == 0:  # the same for all parents: one sum of poses
+            once = pairs[..., :1].mT @ self._poses  # [*b 1 e]
+            sums = once @ self._weight.transpose(0, 1).flatten(1)
             return sums.view(*self.shape[:-3], *self.shape[-2:])
-        return _each_parent(weights.mT @ self.poses, self.weight)
+        return _each_parent(pairs.mT @ self._poses, self._weight)
 
-    def agree(self, centres: Tensor) -> Tensor:
-        return (_each_parent(centres, self.weight.mT) @ self.poses.mT).mT
+    def _inner(self, centres: Tensor) -> Tensor:
+        return (_each_parent(centres, self._weight.mT) @ self._poses.mT).mT
+
+    def gradients(self, given: Columns) -> tuple[Tensor | None, ...]:
+        zero = self._poses.new_zeros(*self.shape[:-3], *self.shape[-2:])
+        factors = [sum(several, zero) for several in given.plain]
+        pairs = torch.cat(given.pairs, -1)  # [*b i (t j)]
+        pulled = torch.cat([_each_parent(each, self._weight.mT) for each in factors], -2)  # [*b (t j) e]
+        for_poses = pairs @ pulled
+        sums = (pairs.mT @ self._poses).unflatten(-2, (len(factors), -1))  # [*b t j e]
+        rows = sums.movedim(-2, 0).reshape(len(self._weight), -1, sums.shape[-1])  # [j (b t) e]
+        beside = torch.stack(factors, -3).movedim(-2, 0).reshape(len(self._weight), -1, self.shape[-1])
+        return for_poses, torch.bmm(rows.mT, beside)
 
 
 def _each_parent(vectors: Tensor, weight: Tensor) -> Tensor:
@@ -88,24 +96,42 @@ def _each_parent(vectors: Tensor, weight: Tensor) -> Tensor:
     return product.reshape(*vectors.shape[:-1], weight.shape[2])
 
 
-class UnmadeFull(Unmade):
+class FullProducts(LazyProducts):
     """u_j|i = W_ij u_i, weight [j d e i]."""
 
-    def __init__(self, poses: Tensor, weight: Tensor, bias: bool = False) -> None:
-        super().__init__(poses, weight.shape[0], weight.shape[1], bias)
-        self.weight = weight
-        self.columns = self.poses.mT.reshape(-1, *self.poses.mT.shape[-2:]).contiguous()  # [n e i]
+    def __init__(self, poses: Tensor, weight: Tensor) -> None:
+        super().__init__(poses, weight, weight.shape[0], weight.shape[1])
+        self._weight = weight.detach()
+        columns = poses.detach().mT
+        self._columns = columns.reshape(-1, *columns.shape[-2:]).contiguous()  # [n e i]
 
-    def combine(self, weights: Tensor) -> Tensor:
-        if weights.numel() and not any(weights.stride()):  # one number for all: one product for all parents
-            everything = self.columns.flatten(1) @ self.weight.flatten(2).flatten(0, 1).mT
-            return weights.flatten()[0] * everything.view(*self.shape[:-3], *self.shape[-2:])
-        result: Tensor = _Combine.apply(weights.mT.flatten(0, -3), self.columns, self.weight)
-        return result.view(*self.shape[:-3], *self.shape[-2:])
+    def _sums(self, pairs: Tensor) -> Tensor:
+        if pairs.numel() and not any(pairs.stride()):  # one number for all: one product for all parents
+            everything = self._columns.flatten(1) @ self._weight.flatten(2).flatten(0, 1).mT
+            return pairs.flatten()[0] * everything.view(*self.shape[:-3], *self.shape[-2:])
+        return self._outside(_by_parent(_rows(pairs.mT), self._columns, self._weight))
 
-    def agree(self, centres: Tensor) -> Tensor:
-        result: Tensor = _Agree.apply(self.columns, self.weight, centres.flatten(0, -3))
-        return result.view(*self.shape[:-3], *result.shape[-2:]).mT
+    def _inner(self, centres: Tensor) -> Tensor:
+        return self._outside(_by_pair(self._columns, self._weight, _rows(centres))).mT
+
+    def _outside(self, values: Tensor) -> Tensor:
+        return values.reshape(*self.shape[:-3], *values.shape[-2:])
+
+    def gradients(self, given: Columns) -> tuple[Tensor | None, ...]:
+        for_columns: Tensor | None = None
+        for_weight: Tensor | None = None
+        for pairs, several in zip(given.pairs, given.plain, strict=True):
+            rows, centres = _rows(pairs.mT), _rows(sum(several[1:], several[0]))
+            more = _by_pose(rows, self._weight, centres)
+            for_columns = more if for_columns is None else for_columns.add_(more)
+            more = _by_weight(rows, self._columns, centres)
+            for_weight = more if for_weight is None else for_weight.add_(more)
+        assert for_columns is not None
+        return self._outside(for_columns).mT, for_weight
+
+
+def _rows(values: Tensor) -> Tensor:
+    return values.flatten(0, -3) if values.ndim > 2 else values.unsqueeze(0)
 
 
 # The number Sum x_nji u_nei W_jdei y_njd has four derivatives; the products and their gradients are these.
@@ -163,39 +189,33 @@ def _pulled(weight: Tensor, centres: Tensor) -> Iterator[Tensor]:
         yield result
 
 
-class _Combine(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, pairs: Tensor, columns: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(pairs, columns, weight)
-        return _by_parent(pairs, columns, weight)
+class Lazy:
+    """Votes that are never made. pairwise: of a matrix for each pair, or of one for each parent."""
 
-    @staticmethod
-    @without_autocast
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        refuse_second_derivatives()
-        pairs, columns, weight = ctx.saved_tensors
-        needs = ctx.needs_input_grad
-        return (
-            _by_pair(columns, weight, gradient) if needs[0] else None,
-            _by_pose(pairs, weight, gradient) if needs[1] else None,
-            _by_weight(pairs, columns, gradient) if needs[2] else None,
-        )
+    def __init__(self, name: str, pairwise: bool) -> None:
+        self.name = name
+        self.pairwise = pairwise
 
+    def plan(self, job: Job) -> Plan | Refusal:
+        found = job.linear()
+        if isinstance(found, str):
+            return Refusal(found)
+        if job.wants != "sums":
+            return Refusal(f"the routing asks for {job.wants}")
+        if job.gathered.offsets is not None:
+            return Refusal("votes have coordinates")
+        if found.pairwise != self.pairwise:
+            return Refusal("there is a matrix for each " + ("parent" if self.pairwise else "pair"))
+        if self.pairwise and (job.gathered.shared or job.transform.in_dim + found.bias != found.matrices.shape[2]):
+            return Refusal("matrices are shared by places" if job.gathered.shared else "poses are matrices")
+        if self.pairwise and job.learning and not job.last:
+            return Refusal("for gradients of all iterations, votes that are made cost less")
+        products = FullProducts if self.pairwise else SharedProducts
+        matrices = found.matrices.permute(1, 3, 2, 0).contiguous() if self.pairwise else found.matrices  # [j d e i]
 
-class _Agree(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, columns: Tensor, weight: Tensor, centres: Tensor) -> Tensor:
-        ctx.save_for_backward(columns, weight, centres)
-        return _by_pair(columns, weight, centres)
+        def make(part: Part, given: tuple[Tensor, ...]) -> Votes:
+            poses = found.poses(part.poses, *given[1:])
+            return Votes(products(pad(poses, (0, 1), value=1) if found.bias else poses, given[0]))
 
-    @staticmethod
-    @without_autocast
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        refuse_second_derivatives()
-        columns, weight, centres = ctx.saved_tensors
-        needs = ctx.needs_input_grad
-        return (
-            _by_pose(gradient, weight, centres) if needs[0] else None,
-            _by_weight(gradient, columns, centres) if needs[1] else None,
-            _by_parent(gradient, columns, weight) if needs[2] else None,
-        )
+        weights = (matrices, *found.weights[1:])
+        return plan_of_votes(self.name, job, weights, job.transform.in_dim if self.pairwise else 1, make)

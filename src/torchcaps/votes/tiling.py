@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchcaps.errors import complaint
 from torchcaps.precision import autocast_as_now, without_autocast
@@ -21,10 +21,6 @@ from torchcaps.votes.gradients import refuse_second_derivatives
 
 TILE_BYTES = 12 * 2**20
 VARIABLE = "TORCHCAPS_TILE_BYTES"
-
-GLOBAL_HOOKS = (
-    "_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks", "_global_backward_pre_hooks",
-)  # fmt: skip
 
 # One tile: batch tensors (None where there is nothing) and weights in, results out.
 Work = Callable[[list[Tensor | None], list[Tensor]], tuple[Tensor, ...]]
@@ -48,14 +44,12 @@ def tiled(
     weights: list[Tensor],
     size: int,
     watched: bool = False,
-    remember: bool = False,
     keep: bool = False,
 ) -> tuple[Tensor, ...]:
     """`work(batch, weights)` for `size` rows of the batch tensors at a time.
 
     One tile runs as it is. With more, nothing of a tile is kept for the backward pass but what went in. watched: votes
-    are shown to hooks, which may keep them. remember: in the backward pass, the last result, a constant, comes back as
-    the last batch tensor, which is None before. keep: autograd may keep what it needs of all tiles.
+    are shown to hooks, which may keep them. keep: autograd may keep what it needs of all tiles.
     """
     rows = next(len(part) for part in batch if part is not None)
     if rows <= size:
@@ -67,7 +61,7 @@ def tiled(
         tiles = zip(*([None] * -(-rows // size) if part is None else part.split(size) for part in batch), strict=True)
         return tuple(_joined(list(parts)) for parts in zip(*(work(list(tile), weights) for tile in tiles), strict=True))
     if learning:
-        results: tuple[Tensor, ...] = _Tiled.apply(work, len(batch), size, (watched, remember), *batch, *weights)
+        results: tuple[Tensor, ...] = _Tiled.apply(work, len(batch), size, watched, *batch, *weights)
         return results
     return _run(work, batch, weights, size, watched)
 
@@ -89,9 +83,8 @@ def _split(batch: list[Any], size: int) -> list[list[Any]]:
 class _Tiled(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, work: Work, parts: int, size: int, how: tuple[bool, bool], *tensors: Tensor | None
+        ctx: Any, work: Work, parts: int, size: int, watched: bool, *tensors: Tensor | None
     ) -> tuple[Tensor, ...]:
-        watched, remember = how
         ctx.work, ctx.parts, ctx.size = work, parts, size
         device = next(tensor.device for tensor in tensors if tensor is not None)
         ctx.autocast = autocast_as_now(device.type)
@@ -99,9 +92,6 @@ class _Tiled(torch.autograd.Function):
         ctx.random = [torch.get_rng_state(), *(torch.cuda.get_rng_state(each) for each in ctx.devices)]
         ctx.set_materialize_grads(False)
         results = _run(work, list(tensors[:parts]), list(tensors[parts:]), size, watched)  # type: ignore[arg-type]
-        if remember:
-            ctx.mark_non_differentiable(results[-1])
-            tensors = (*tensors[: parts - 1], results[-1], *tensors[parts:])
         ctx.save_for_backward(*tensors)
         return results
 
@@ -185,9 +175,3 @@ def _refuse_others(results: list[Tensor], known: list[Tensor | None]) -> None:
                 "it a parameter, or make the layer with tile_bytes=0."
             )
         nodes += [following for following, _ in node.next_functions]
-
-
-def hooked(part: nn.Module) -> bool:
-    """Does somebody look at what goes in or out, forward or back? Hooks may be this part's own, or of all modules."""
-    own = part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks
-    return bool(own or any(vars(nn.modules.module).get(name) for name in GLOBAL_HOOKS))

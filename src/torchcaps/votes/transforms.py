@@ -7,7 +7,7 @@ matrix product P_i W_ij: Hinton 2018; votes divided by the Frobenius norm of the
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -15,9 +15,36 @@ from torch import Tensor, nn
 
 from torchcaps.errors import check_choice, check_count, check_positive, complaint
 from torchcaps.functional import safe_divide
-from torchcaps.types import Votes
 from torchcaps.votes.layout import as_votes, child_first, laid_out_product
-from torchcaps.votes.lazy import Unmade, UnmadeFull, UnmadeShared
+
+
+class Linear(NamedTuple):
+    """Votes as products of poses with matrices, for backends that need not make them.
+
+    matrices [i j k c], by which each row of k numbers of a pose becomes one of c of a vote, or [j e d], one for each
+    parent. bias: is their last row added as it is? before [i e d]: what a child's pose is multiplied with before.
+    """
+
+    matrices: Tensor
+    bias: bool = False
+    before: Tensor | None = None
+
+    @property
+    def pairwise(self) -> bool:
+        """Is there a matrix for each pair, or one for each parent?"""
+        return self.matrices.ndim == 4
+
+    @property
+    def weights(self) -> tuple[Tensor, ...]:
+        return (self.matrices,) if self.before is None else (self.matrices, self.before)
+
+    @staticmethod
+    def poses(poses: Tensor, *before: Tensor) -> Tensor:
+        """Poses [*b i e] as the matrices want them, but for the bias."""
+        if not before:
+            return poses
+        inner = torch.bmm(child_first(poses), *before).transpose(0, 1)  # [n i d]
+        return inner.reshape(*poses.shape[:-1], -1)
 
 
 class VoteTransform(nn.Module):
@@ -28,7 +55,6 @@ class VoteTransform(nn.Module):
     """
 
     shared_bias = False  # one bias for each parent, or for each pair of child and parent?
-    costs: int | None = None  # numbers that unmade votes need for each pair; None: as many as a child's pose has
     weight: nn.Parameter
 
     def __init__(
@@ -94,36 +120,29 @@ class VoteTransform(nn.Module):
         """Votes without bias, [*b i j d]; fastest if they lie in memory as [b j i d]."""
         raise NotImplementedError
 
-    def linear(self) -> tuple[Tensor, ...] | None:
-        """The weights as `unmade` wants them, bias and all; None where votes must be made. Counts for its own class."""
+    def linear(self) -> Linear | None:
+        """The same votes as products with matrices; None where they are no such products."""
         return None
 
-    def unmade(self, poses: Tensor, *linear: Tensor) -> Unmade:
-        """The votes of these poses, not made."""
-        raise NotImplementedError
-
-    def by_pair(self) -> Tensor | None:
-        """The matrices [i j k c], bias and all, by which each row of k numbers of a pose becomes one of c of a vote.
-
-        None where there is none for each pair. Counts for its own class.
-        """
-        return None
+    def says_linear(self) -> bool:
+        """Does `linear` speak of the very votes that `transform` makes? Not if a subclass changed only the latter."""
+        order = [*reversed(type(self).__mro__)]
+        newest = {name: max(place for place, kind in enumerate(order) if name in vars(kind)) for name in MAKING}
+        return newest["linear"] >= max(newest.values()) and not any(name in vars(self) for name in MAKING)
 
     def weights_once(self) -> tuple[Tensor, ...]:
         """All that `vote` needs beside poses."""
         return self.ready() if self.bias is None else (*self.ready(), self.bias)
 
-    def vote(self, poses: Float[Tensor, "*b i e"], weights: tuple[Tensor, ...]) -> Votes:
+    def vote(self, poses: Float[Tensor, "*b i e"], weights: tuple[Tensor, ...]) -> Tensor:
         """Votes with weights from `weights_once`."""
         if self.bias is None:
             return self.transform(poses, *weights)
         *ready, bias = weights
         return self.transform(poses, *ready) + bias
 
-    def forward(self, poses: Float[Tensor, "*b i e"] | None, weights: tuple[Tensor, ...] | None = None) -> Any:
-        """The votes of these poses; without poses, the weights alone, so that pre-hooks (pruning, say) run before."""
-        if poses is None:
-            return self.weights_once()
+    def forward(self, poses: Float[Tensor, "*b i e"], weights: tuple[Tensor, ...] | None = None) -> Tensor:
+        """The votes of these poses [*b i j d]. weights: from `weights_once`, for several calls with the same ones."""
         return self.vote(poses, self.weights_once() if weights is None else weights)
 
     def known_children(self) -> int:
@@ -169,21 +188,14 @@ class FullVotes(VoteTransform):
         shape = (*children.shape[:2], self.out_capsules, self.out_dim)  # [i n j d]
         return as_votes(laid_out_product(children, weight, shape, (1, 2, 0, 3)), poses, self.out_dim)
 
-    def linear(self) -> tuple[Tensor, ...]:
-        return (self._with_bias(self.scaled(self.weight), self.bias).permute(1, 3, 2, 0).contiguous(),)  # [j d e i]
-
-    def unmade(self, poses: Tensor, *linear: Tensor) -> Unmade:
-        return UnmadeFull(poses, linear[0], self.bias is not None)
-
-    def by_pair(self) -> Tensor:
-        return self._with_bias(self.scaled(self.weight), self.bias)
+    def linear(self) -> Linear:
+        return Linear(self._with_bias(self.scaled(self.weight), self.bias), self.bias is not None)
 
 
 class SharedVotes(VoteTransform):
     """u_j|i = W_j u_i: a matrix for every parent, so any number of children will do."""
 
     shared_bias = True
-    costs = 1
 
     def build(self) -> None:
         self.weight = self.weights(self.out_capsules, self.in_dim, self.out_dim)
@@ -197,18 +209,14 @@ class SharedVotes(VoteTransform):
         shape = (math.prod(poses.shape[:-2]), poses.shape[-2], self.out_capsules, self.out_dim)  # [n i j d]
         return as_votes(laid_out_product(children, weight.unsqueeze(0), shape, (0, 2, 1, 3)), poses, self.out_dim)
 
-    def linear(self) -> tuple[Tensor, ...]:
-        return (self._with_bias(self.scaled(self.weight), self.bias),)  # [j e d]
-
-    def unmade(self, poses: Tensor, *linear: Tensor) -> Unmade:
-        return UnmadeShared(poses, linear[0], self.bias is not None)
+    def linear(self) -> Linear:
+        return Linear(self._with_bias(self.scaled(self.weight), self.bias), self.bias is not None)
 
 
 class FactorisedVotes(VoteTransform):
     """u_j|i = W_j W~_i u_i: a matrix for every child and one for every parent."""
 
     shared_bias = True
-    costs = 1
 
     def outer_weight(self) -> nn.Parameter:
         return self.parent_weight
@@ -231,15 +239,10 @@ class FactorisedVotes(VoteTransform):
         votes = as_votes(products, poses, self.out_dim)
         return safe_divide(votes, *norms) if norms else votes
 
-    def linear(self) -> tuple[Tensor, ...] | None:
+    def linear(self) -> Linear | None:
         if self.normalise:
             return None
-        return self.child_weight, self._with_bias(self.parent_weight, self.bias)  # [i e d], [j d d]
-
-    def unmade(self, poses: Tensor, *linear: Tensor) -> Unmade:
-        child, parent = linear
-        inner = torch.bmm(child_first(poses), child).transpose(0, 1)  # [n i d]
-        return UnmadeShared(inner.reshape(*poses.shape[:-1], -1), parent, self.bias is not None)
+        return Linear(self._with_bias(self.parent_weight, self.bias), self.bias is not None, self.child_weight)
 
     @staticmethod
     def _product_norms(child: Tensor, parent: Tensor) -> Tensor:
@@ -280,9 +283,12 @@ class MatrixVotes(VoteTransform):
         shape = (*rows.shape[:3], self.out_capsules, self.side)  # [i n p j r]
         return as_votes(laid_out_product(rows.flatten(1, 2), weight, shape, (1, 3, 0, 2, 4)), poses, self.out_dim)
 
-    def by_pair(self) -> Tensor | None:
-        return self.scaled(self.weight) if self.bias is None else None
+    def linear(self) -> Linear | None:
+        return Linear(self.scaled(self.weight)) if self.bias is None else None
 
+
+# What says how votes are made: whoever changes one of these makes other votes than `linear` of a class before.
+MAKING = ("linear", "transform", "ready", "weights_once", "vote", "forward", "scaled", "_with_bias")
 
 VOTES: dict[str, type[VoteTransform]] = {
     "full": FullVotes,

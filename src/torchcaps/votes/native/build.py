@@ -24,12 +24,15 @@ from torchcaps.votes.native.fork import survive_forks
 
 VARIABLE = "TORCHCAPS_NATIVE"
 SOURCE = Path(__file__).with_name("votes.c")
+SOURCES = (SOURCE, SOURCE.with_name("vectors.h"), SOURCE.with_name("competition.h"))
 LARGEST = 64  # numbers of a pose or vote that the functions hold at a time
 NAMES = {torch.float32: "float", torch.float64: "double"}
 FLAGS = {  # what torch itself found that the processor can do
     "AVX2": ("-mavx2", "-mfma"),
     "AVX512": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"),
 }
+
+VECTORS = {"AVX2": 32, "AVX512": 64}  # bytes
 
 
 class Geometry(NamedTuple):
@@ -48,18 +51,25 @@ class Geometry(NamedTuple):
         return self.rows * self.columns
 
 
-def library(geometry: Geometry, dtype: torch.dtype) -> ctypes.CDLL | None:
-    """The functions of `votes.c` for poses of this size; None where they cannot be had."""
+def widest(dtype: torch.dtype) -> int:
+    """How many examples the functions work on at a time: two vectors of the processor."""
+    return 2 * VECTORS.get(torch.backends.cpu.get_cpu_capability(), 16) // dtype.itemsize
+
+
+def library(geometry: Geometry, dtype: torch.dtype, lanes: int | None = None) -> ctypes.CDLL | str:
+    """The functions of `votes.c` for poses of this size and blocks of so many examples, or why there are none."""
     wish = os.environ.get(VARIABLE, "")
     if wish not in ("", "0", "1"):
         raise complaint(VARIABLE, "0 or 1", repr(wish), "Unset it to use what the machine has.")
-    if wish == "0" or dtype not in NAMES or max(geometry.in_dim, geometry.out_dim) > LARGEST:
-        return None
-    found = _built(geometry, dtype)
-    if isinstance(found, str):
-        if wish == "1":
-            raise complaint(VARIABLE, "a C compiler with OpenMP for TORCHCAPS_NATIVE=1", found, "Set it to 0.")
-        return None
+    if wish == "0":
+        return f"{VARIABLE} is 0"
+    if dtype not in NAMES:
+        return f"{dtype} is neither float32 nor float64"
+    if max(geometry.in_dim, geometry.out_dim) > LARGEST:
+        return f"poses have more than {LARGEST} numbers"
+    found = _built(geometry, dtype, widest(dtype) if lanes is None else lanes)
+    if isinstance(found, str) and wish == "1":
+        raise complaint(VARIABLE, "a C compiler with OpenMP for TORCHCAPS_NATIVE=1", found, "Set it to 0.")
     return found
 
 
@@ -67,7 +77,7 @@ def describe() -> str:
     """One sentence on whether votes are computed natively here."""
     if os.environ.get(VARIABLE) == "0":
         return f"off ({VARIABLE}=0)"
-    found = _built(Geometry(4, 4, 4), torch.float32)
+    found = _built(Geometry(4, 4, 4), torch.float32, widest(torch.float32))
     if isinstance(found, str):
         return f"off ({found})"
     trouble = cache.trouble()
@@ -75,12 +85,12 @@ def describe() -> str:
 
 
 @functools.cache
-def _built(geometry: Geometry, dtype: torch.dtype) -> ctypes.CDLL | str:
+def _built(geometry: Geometry, dtype: torch.dtype, lanes: int) -> ctypes.CDLL | str:
     """The library, or in a few words why there is none."""
     if sys.platform != "linux":
         return f"not tried on {sys.platform}"
     try:
-        functions = _build(geometry, dtype)
+        functions = _build(geometry, dtype, lanes)
         survive_forks(functions)
         return functions
     except CompilerError as error:
@@ -91,15 +101,23 @@ def _built(geometry: Geometry, dtype: torch.dtype) -> ctypes.CDLL | str:
         return f"the C compiler failed: {str(error) or type(error).__name__}"
 
 
-def _build(geometry: Geometry, dtype: torch.dtype) -> ctypes.CDLL:
-    sizes = {"REAL": NAMES[dtype], "ROWS": geometry.rows, "INNER": geometry.inner, "COLS": geometry.columns}
+def _build(geometry: Geometry, dtype: torch.dtype, lanes: int) -> ctypes.CDLL:
+    sizes = {
+        "REAL": NAMES[dtype],
+        "REAL_BYTES": dtype.itemsize,
+        "LANES": lanes,
+        "ROWS": geometry.rows,
+        "INNER": geometry.inner,
+        "COLS": geometry.columns,
+    }
     command = [
         *(shlex.split(os.environ.get("CC", "")) or ["cc"]),
         *("-std=gnu11", "-O3", "-shared", "-fPIC", "-fopenmp"),
         *FLAGS.get(torch.backends.cpu.get_cpu_capability(), ()),
         *(f"-D{name}={value}" for name, value in sizes.items()),
     ]
-    name = f"votes-{hashlib.sha256(SOURCE.read_bytes() + shlex.join(command).encode()).hexdigest()[:20]}.so"
+    made_from = b"".join(each.read_bytes() for each in SOURCES) + shlex.join(command).encode()
+    name = f"votes-{hashlib.sha256(made_from).hexdigest()[:20]}.so"
     kept = cache.find(name)
     if kept is not None:
         return cache.load(kept)

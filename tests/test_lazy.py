@@ -4,11 +4,13 @@ import pytest
 import torch
 
 import torchcaps as tc
+from tests.readers import planned
 from tests.tiles import capsules
 from torchcaps.functional import agree, combine
 from torchcaps.routing import Dynamic
-from torchcaps.votes.lazy import Unmade
-from torchcaps.votes.transforms import FullVotes, SharedVotes, make_votes
+from torchcaps.votes.algebra import Votes
+from torchcaps.votes.lazy import FullProducts, SharedProducts
+from torchcaps.votes.transforms import SharedVotes, make_votes
 
 pytestmark = pytest.mark.usefixtures("without_native")
 
@@ -22,8 +24,14 @@ def both(votes, bias, leading=(3,)):
     for parameter in transform.parameters():
         torch.nn.init.normal_(parameter)
     poses = torch.randn(*leading, 5, 4, dtype=torch.float64, requires_grad=True)
-    made = transform(poses)
-    return made, transform.unmade(poses, *transform.linear()), [poses, *transform.parameters()]
+    form = transform.linear()
+    given = form.poses(poses, *form.weights[1:])
+    given = torch.nn.functional.pad(given, (0, 1), value=1) if bias else given
+    if form.pairwise:
+        products = FullProducts(given, form.matrices.permute(1, 3, 2, 0).contiguous())
+    else:
+        products = SharedProducts(given, form.matrices)
+    return transform(poses), Votes(products), [poses, *transform.parameters()]
 
 
 @pytest.mark.parametrize("leading", [(3,), (2, 3), (2, 1, 2)], ids=str)
@@ -62,74 +70,70 @@ def test_weights_that_are_the_same_for_all_are_combined_in_one_product(votes):
         torch.testing.assert_close(found[0], found[1], rtol=1e-10, atol=1e-12)
 
 
-class Kinds(Dynamic):
-    """Dynamic routing that writes down what it is given for votes."""
-
-    forgets = True
-    sees = "sums"
-
-    def update(self, votes, weights, previous, step):
-        self.seen.append("unmade" if isinstance(votes, Unmade) else "made")
-        return super().update(votes, weights, previous, step)
-
-
-def kinds_seen(layer, children, learning=True):
-    layer.routing.seen = []
-    with torch.set_grad_enabled(learning):
-        parents = layer(children)
-        if learning:
-            parents.poses.sum().backward()
-    return set(layer.routing.seen)
-
-
 @pytest.mark.parametrize(
     ("votes", "gradients", "learning", "expected"),
     [
-        ("full", "all", True, "made"),
-        ("full", "all", False, "unmade"),
-        ("full", "last", True, "unmade"),
-        ("shared", "all", True, "unmade"),
-        ("shared", "all", False, "unmade"),
+        ("full", "all", True, "dense"),
+        ("full", "all", False, "lazy, by pairs"),
+        ("full", "last", True, "lazy, by pairs"),
+        ("shared", "all", True, "lazy"),
+        ("shared", "all", False, "lazy"),
+        ("factorised", "all", True, "lazy"),
     ],
 )
 def test_votes_are_made_only_where_it_pays(votes, gradients, learning, expected):
-    layer = tc.DenseCapsules(7, 4, 5, 6, votes=votes, routing=Kinds(gradients=gradients), tile_bytes=500).double()
-    assert kinds_seen(layer, capsules(5, 7, 5), learning) == {expected}
+    layer = tc.DenseCapsules(7, 4, 5, 6, votes=votes, gradients=gradients, tile_bytes=500).double()
+    assert planned(layer, capsules(5, 7, 5), learning) == expected
 
 
-def test_a_class_inherits_a_word_unless_it_changes_what_is_done_with_votes():
-    class Same(Kinds):
-        pass
+class Looks(Dynamic):
+    """Looks at votes one by one."""
 
-    class Looks(Kinds):
-        def update(self, votes, *rest):
-            return super().update(votes, *rest)
+    def update(self, votes, weights, previous, step):
+        return torch.einsum("...ij,...ijd->...jd", weights, votes)
 
-    class Doubled(SharedVotes):
-        def transform(self, poses, *ready):
-            return 2 * super().transform(poses, *ready)
 
+class Doubled(SharedVotes):
+    def transform(self, poses, *ready):
+        return 2 * super().transform(poses, *ready)
+
+
+def test_what_a_class_changes_is_done():
     children = capsules(5, 7, 5)
-    for routing, expected in ((Same(), "unmade"), (Looks(), "made")):
-        layer = tc.DenseCapsules(7, 4, 5, 6, votes="shared", routing=routing).double()
-        assert kinds_seen(layer, children) == {expected}
-    doubled = tc.DenseCapsules(7, 4, 5, 6, votes=Doubled(7, 4, 5, 6), routing=Kinds()).double()
-    assert kinds_seen(doubled, children) == {"made"}
+    layer, looks, doubled = (
+        tc.DenseCapsules(7, 4, 5, 6, **options).double()
+        for options in (
+            {"votes": "shared"},
+            {"votes": "shared", "routing": Looks()},
+            {"votes": Doubled(7, 4, 5, 6)},
+        )
+    )
+    with torch.no_grad():
+        looks.votes.weight.copy_(layer.votes.weight)
+        doubled.votes.weight.copy_(layer.votes.weight / 2)
+    assert planned(layer, children) == "lazy"
+    assert planned(looks, children) == "dense"
+    assert planned(doubled, children) == "dense"
+    assert "in its own way" in doubled.plan(children).refusals["lazy"]
+    for other in (looks, doubled):
+        torch.testing.assert_close(other(children).poses, layer(children).poses)
 
 
 def test_hooks_and_parametrisations_see_their_votes():
     children = capsules(5, 7, 5)
-    layer = tc.DenseCapsules(7, 4, 5, 6, votes="shared", routing=Kinds()).double()
+    layer = tc.DenseCapsules(7, 4, 5, 6, votes="shared").double()
     shapes = []
     handle = layer.votes.register_forward_hook(lambda module, given, votes: shapes.append(votes))
-    assert kinds_seen(layer, children) == {"made"}
+    assert planned(layer, children) == "dense"
     assert shapes
     handle.remove()
-    assert kinds_seen(layer, children) == {"unmade"}
+    assert planned(layer, children) == "lazy"
     plain = layer(children).poses
     torch.nn.utils.parametrize.register_parametrization(layer.votes, "weight", torch.nn.Tanh())
-    assert kinds_seen(layer, children) == {"made"}
-    assert not torch.allclose(layer(children).poses, plain)
+    changed = layer(children).poses
+    assert not torch.allclose(changed, plain)
+    layer.tile_bytes = 0
+    torch.testing.assert_close(layer(children).poses, changed)
 
 
 def test_padding_of_any_value_is_nothing():
@@ -144,12 +148,11 @@ def test_padding_of_any_value_is_nothing():
 
 
 def test_half_precision_votes_are_made():
-    layer = tc.DenseCapsules(7, 4, 5, 6, votes="shared", routing=Kinds())
+    layer = tc.DenseCapsules(7, 4, 5, 6, votes="shared")
     children = tc.Capsules(torch.randn(2, 7, 5), torch.ones(2, 7))
     with torch.autocast("cpu", torch.float16):
-        assert kinds_seen(layer, children, learning=False) == {"made"}
+        assert planned(layer, children, learning=False) == "dense"
 
 
-def test_full_votes_say_so_for_themselves():
-    assert "linear" in vars(FullVotes)
+def test_factors_that_are_normalised_are_no_products_with_matrices():
     assert make_votes("factorised", 5, 3, 4, 6, normalise=True).linear() is None

@@ -1,0 +1,59 @@
+"""The parts of a layer, ready-made or by name: its vote transform and its routing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from torchcaps.errors import check_choice, complaint
+from torchcaps.routing import ROUTINGS, Routing, make_routing, routing_options
+from torchcaps.votes.transforms import VoteTransform, make_votes
+
+
+def transform_for(owner: str, votes: str | VoteTransform, sizes: dict[str, Any], **options: Any) -> VoteTransform:
+    """The layer's vote transform: a `VoteTransform` as it is, or one by name."""
+    if isinstance(votes, VoteTransform):
+        check_sizes(owner, "votes", votes, sizes)
+        return votes
+    return make_votes(votes, **sizes, **options)
+
+
+def routing_for(
+    owner: str, routing: str | Routing, options: dict[str, Any], known: dict[str, Any], others: tuple[str, ...]
+) -> Routing:
+    """The layer's routing: a `Routing` as it is, or one by name, with its options and what the layer knows of them.
+
+    others: what the layer takes beside the options of a routing.
+    """
+    if isinstance(routing, Routing):
+        if options:
+            got = f"a Routing and {', '.join(options)}"
+            raise complaint(
+                owner, "a Routing, or a name with options", got, f"Give them to {type(routing).__name__}(...)."
+            )
+        check_sizes(
+            owner, "routing", routing, {word: known[word] for word in ("in_capsules", "out_capsules", "out_dim")}
+        )
+        return routing
+    if isinstance(routing, type):
+        raise complaint(
+            owner, "a routing's name or a Routing", f"the class {routing.__name__}", f"Pass {routing.__name__}()."
+        )
+    check_choice(owner, "routing", routing, list(ROUTINGS))
+    accepted = routing_options(routing)
+    unknown = ", ".join(option for option in options if option not in accepted)
+    if unknown:
+        expected = f"{', '.join(others)}, or an option of {routing!r} ({', '.join(accepted)})"
+        raise complaint(owner, expected, unknown, "Drop or rename it.")
+    if known["in_capsules"] is None and "prior" in accepted:
+        options = {"prior": False, **options}  # nothing can be learned for single children whose number is free
+    return make_routing(routing, **{word: value for word, value in known.items() if word in accepted}, **options)
+
+
+def check_sizes(owner: str, what: str, part: nn.Module, sizes: dict[str, int | None]) -> None:
+    """Refuse a ready-made part whose fixed sizes are not the layer's."""
+    for word, size in sizes.items():
+        wanted = getattr(part, word)
+        if size is not None and wanted is not None and wanted != size:
+            raise complaint(owner, f"{what} with {word}={size}", f"{word}={wanted}", f"Make it with {word}={size}.")

@@ -1,0 +1,8 @@
+"""All backends, in the order in which they are asked."""
+
+from torchcaps.votes.dense import Dense
+from torchcaps.votes.engine import BACKENDS
+from torchcaps.votes.lazy import Lazy
+from torchcaps.votes.native import Native
+
+BACKENDS[:] = [Lazy("lazy", pairwise=False), Native(), Lazy("lazy, by pairs", pairwise=True), Dense()]

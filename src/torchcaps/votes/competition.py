@@ -1,0 +1,134 @@
+"""Who competes for a child: the parents of its window, or those of all windows that see it.
+
+A `Competition` turns scores into shares, and reduces numbers of pairs over the parents of a child. Layers make one and
+tell it to their routing; backends bring their own for the order in which they lay out examples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from torchcaps.votes.layout import eager, in_memory_order, memory_order, over_axis
+from torchcaps.votes.windows import Windows
+
+Reduce = Callable[..., Tensor]
+
+
+def silence(values: Tensor, mask: Tensor | None, kept: Tensor | None, fill: float) -> Tensor:
+    """The values [*b i j] with `fill` for children outside the mask [*b i] and parents not kept [*b j]."""
+    if mask is not None:
+        values = values.masked_fill(~mask.unsqueeze(-1), fill)
+    if kept is not None:
+        values = values.masked_fill(~kept.unsqueeze(-2), fill)
+    return values
+
+
+class Competition:
+    """All parents of a window compete: the axis j of [*b i j]."""
+
+    local = True  # are all the parents that compete for a child on one axis j?
+    out: tuple[int, ...] = ()  # else the grid of windows that have them
+
+    def __call__(self, values: Tensor, reduce: Reduce) -> Tensor:
+        """Reduce [*b i j] over the parents that compete for a child, [*b i 1]. `reduce`: torch.sum or torch.amax."""
+        return over_axis(reduce, values, -1)
+
+    def shares(
+        self, scores: Tensor, mask: Tensor | None, kept: Tensor | None, *, hard: bool = False, leaky: bool = False
+    ) -> Tensor:
+        """A softmax of scores [*b i j] over the parents of each child. A child that nobody may take goes to nobody."""
+        scores = silence(scores, mask, kept, -math.inf)
+        if not hard and eager():
+            couplings: Tensor = _Softmax.apply(scores, self, leaky)
+            return couplings
+        return _shares(scores, self, hard, leaky)
+
+    def even(self, like: Tensor, leaky: bool) -> Tensor | None:
+        """What `shares` gives for scores that are all the same, as scores `like` them, [*b i j]; None: ask `shares`."""
+        return like.new_full((), 1 / (like.shape[-1] + leaky)).expand(like.shape)
+
+    def for_windows(self, values: Tensor, like: Tensor) -> Tensor:
+        """Values that are the same for all examples, of pairs [i j] or of the pairs of windows [h w i j], as `like`."""
+        return values.expand(like.shape)
+
+
+class OwnParents(Competition):
+    """The same where no child is silent with all parents: torch's own softmax."""
+
+    def shares(
+        self, scores: Tensor, mask: Tensor | None, kept: Tensor | None, *, hard: bool = False, leaky: bool = False
+    ) -> Tensor:
+        if kept is not None or hard:
+            return super().shares(scores, mask, kept, hard=hard, leaky=leaky)
+        return silence(_softmax(scores, leaky), mask, None, 0)
+
+
+over_own_parents = OwnParents()
+careful = Competition()  # also for children that are given to nobody
+
+
+class OverGrid(Competition):
+    """The parents of all windows that see a child compete: [b *out (k i) j], with k places in a window."""
+
+    local = False
+
+    def __init__(self, windows: Windows) -> None:
+        self.windows = windows
+        self.out = windows.out
+
+    def __call__(self, values: Tensor, reduce: Reduce) -> Tensor:
+        best = over_axis(reduce, values, -1).squeeze(-1)
+        return self.windows.over_views(best, reduce, -math.inf if reduce is torch.amax else 0.0).unsqueeze(-1)
+
+    def even(self, like: Tensor, leaky: bool) -> Tensor | None:
+        *_, children, parents = like.shape
+        counts = self.windows.counts(like.device).to(like.dtype)  # [p k]
+        each = (1 / (counts * parents + leaky)).repeat_interleave(children // counts.shape[1], 1)
+        return each.view(*self.windows.out, children, 1).expand(like.shape)
+
+
+def _shares(scores: Tensor, over_parents: Competition, hard: bool, leaky: bool) -> Tensor:
+    top = over_parents(scores, torch.amax).detach()
+    top = top.masked_fill(top == -math.inf, 0)  # a child that nobody may take
+    if leaky:
+        top = top.clamp(min=0)
+    shares = in_memory_order(torch.eq if hard else torch.sub, scores, top)
+    shares = shares.to(scores.dtype) if hard else shares.exp()
+    total = over_parents(shares, torch.sum)
+    if leaky:
+        total = total + ((top == 0).to(top.dtype) if hard else (-top).exp())
+    return in_memory_order(torch.mul, shares, total.masked_fill(total == 0, 1).reciprocal())
+
+
+class _Softmax(torch.autograd.Function):
+    """The same over whatever parents compete; its gradient c (g - Sum c g) needs nothing but the couplings."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, over_parents: Competition, leaky: bool) -> Tensor:
+        couplings = _shares(scores, over_parents, False, leaky)
+        ctx.over_parents = over_parents
+        ctx.save_for_backward(couplings)
+        return couplings
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (couplings,) = ctx.saved_tensors
+        weighed = couplings * gradient
+        return weighed - in_memory_order(torch.mul, couplings, ctx.over_parents(weighed, torch.sum)), None, None
+
+
+def _softmax(scores: Tensor, leaky: bool) -> Tensor:
+    """A softmax over the last axis, with one more score of zero that is dropped again if it is leaky."""
+    order, back = memory_order(scores)  # whatever lies inside of parents fills vector lanes
+    axis = order.index(scores.ndim - 1)
+    rows = scores.permute(order)
+    if not leaky:
+        return rows.softmax(axis).permute(back)
+    rows = pad(rows, (0, 0) * (scores.ndim - 1 - axis) + (0, 1))
+    return rows.softmax(axis).narrow(axis, 0, scores.shape[-1]).permute(back)

@@ -1,0 +1,126 @@
+"""The backend `dense`: votes are made, a tile of them at a time, and read by matrix products. It does everything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchcaps.precision import HALVES, autocasting
+from torchcaps.votes.algebra import Products, Sums, Votes, inner_of, mass_of, sums_of
+from torchcaps.votes.buffers import scratch
+from torchcaps.votes.engine import Plan, Refusal, plan_of_votes
+from torchcaps.votes.gradients import Columns
+from torchcaps.votes.job import Job, Part
+
+
+class DenseProducts(Products):
+    """Readings of votes that are there, [*b i j d]; fastest if they lie in memory as [b j i d]."""
+
+    def __init__(self, votes: Tensor) -> None:
+        self.shape, self.dtype, self.device = votes.shape, votes.dtype, votes.device
+        self.sources = (votes,)
+        self._votes = votes.detach()
+        self._squares: tuple[Tensor, Tensor] | None = None  # of the distances from one place, and that place
+
+    def _squared(self, place: Tensor | None) -> Tensor:
+        if place is None:
+            return self._votes.square()
+        known = self._squares  # other threads may be at it
+        if known is None or known[1] is not place:  # asked for twice with the same place, made once
+            known = self._squares = _less(self._votes, place).square_(), place
+        return known[0]
+
+    def sums(
+        self, pairs: Tensor, place: Tensor | None, masses: bool = False, first: bool = False, second: bool = False
+    ) -> Sums:
+        mass = mass_of(pairs) if masses or (first and place is not None) else None
+        plain = sums_of(pairs, self._votes) if first else None
+        if plain is not None and place is not None and mass is not None:
+            plain = torch.addcmul(plain, place, mass.unsqueeze(-1), value=-1)
+        squares = sums_of(pairs, self._squared(place)) if second else None
+        return Sums(mass if masses else None, plain, squares)
+
+    def inner(
+        self, linear: Tensor | None, squared: Tensor | None, offset: Tensor | None, place: Tensor | None
+    ) -> Tensor:
+        result: Tensor | None = None
+        if linear is not None:
+            result = inner_of(self._votes, linear)
+            if place is not None:
+                along = (linear * place).sum(-1)
+                offset = -along if offset is None else offset - along
+        if squared is not None:
+            squares = inner_of(self._squared(place), squared)
+            result = squares if result is None else result.add_(squares)
+        assert result is not None
+        return result if offset is None else result.add_(offset.unsqueeze(-2))
+
+    def gradients(self, given: Columns) -> tuple[Tensor | None, ...]:
+        *leading, children, parents, dim = self.shape
+        left = torch.stack([each.mT.flatten(0, -2) for each in given.pairs], -2).mT  # [(b j) i n]
+
+        def product(vectors: list[list[Tensor]]) -> Tensor:
+            zero = self._votes.new_zeros(*leading, parents, dim)
+            right = torch.stack([sum(several, zero) for several in vectors], -2)  # [*b j n d]
+            result = scratch((len(left), children, dim), left)
+            torch.bmm(left, right.flatten(0, -3), out=result)
+            return result.view(*leading, parents, children, dim).transpose(-3, -2)
+
+        result = product(given.plain)
+        if any(given.scaled):
+            self._squares = None
+            pivot = given.pivot
+            result.addcmul_(product(given.scaled), self._votes if pivot is None else _less(self._votes, pivot))
+        return (result,)
+
+    def moved(self, offset: Tensor) -> Products:
+        return DenseProducts(_Move.apply(self.sources[0], offset))
+
+    def make(self) -> Tensor:
+        return self.sources[0]
+
+
+class _Move(torch.autograd.Function):
+    """Votes less an offset, in scratch room."""
+
+    @staticmethod
+    def forward(ctx: Any, votes: Tensor, offset: Tensor) -> Tensor:
+        return _less(votes, offset)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
+
+
+def _less(votes: Tensor, place: Tensor) -> Tensor:
+    """v = u - place in scratch room, [*b i j d]."""
+    *leading, children, parents, dim = votes.shape
+    result = scratch((*leading, parents, children, dim), votes)
+    return torch.sub(votes.transpose(-3, -2), place.unsqueeze(-2), out=result).transpose(-3, -2)
+
+
+class Dense:
+    """Makes votes as a transform says, whatever it is, and whatever torch does with them."""
+
+    name = "dense"
+
+    def plan(self, job: Job) -> Plan | Refusal:
+        if job.transform._forward_pre_hooks:
+            job.vote(job.gathered.poses[:0])  # hooks that make weights, such as those of pruning, come before these
+        weights = job.transform.weights_once()
+
+        def make(part: Part, given: tuple[Tensor, ...]) -> Votes | Tensor:
+            votes = job.vote(part.poses, given)
+            if job.plain or job.watched:
+                return votes
+            if votes.dtype in HALVES:
+                if not autocasting(votes.device.type):
+                    return votes
+                votes = votes.float()
+            if part.mask is not None:
+                votes = votes.masked_fill(~part.mask[..., None, None], 0)
+            return Votes(DenseProducts(votes), votes)
+
+        return plan_of_votes(self.name, job, weights, job.transform.out_dim, make)

@@ -1,0 +1,145 @@
+"""The backend `native`: votes that are made in registers, read at once and forgotten.
+
+Votes of every pair of child and parent are cheap to make and dear to keep. `votes.c` makes them anew at every reading,
+a few numbers for a block of examples at a time, and never writes one to memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.nn.functional import pad
+
+from torchcaps.votes.algebra import Votes
+from torchcaps.votes.engine import Plan, Refusal, may_keep
+from torchcaps.votes.job import Job, Part
+from torchcaps.votes.native.blocks import Blocks, InBlocks
+from torchcaps.votes.native.build import Geometry, library, widest
+from torchcaps.votes.native.products import NativeProducts
+from torchcaps.votes.windows import Windows
+
+LEAST_LANES = 8
+FEWEST = 8  # examples, or windows of them: with fewer, most of each vector would be padding
+# Numbers for each pair of child and parent:
+TILE_NUMBERS = 2  # those of a tile that should be in the cache together
+KEPT_NUMBERS = 2  # those that autograd keeps of an iteration
+
+
+class Native:
+    """Votes of matrices for each pair, or for each parent, on a CPU with a C compiler."""
+
+    name = "native"
+
+    def plan(self, job: Job) -> Plan | Refusal:
+        form = job.linear()
+        if isinstance(form, str):
+            return Refusal(form)
+        if job.wants == "votes":
+            return Refusal("the routing asks for votes")
+        poses = job.gathered.children.poses
+        if any(tensor.device.type != "cpu" for tensor in job.tensors):
+            return Refusal(f"it computes on CPUs, not on {poses.device.type}")
+        if not all(type(tensor) in (Tensor, Parameter) for tensor in (*job.tensors, *form.weights)):
+            return Refusal("tensors have a class of their own")
+        if any(tensor.dtype != poses.dtype for tensor in job.tensors):
+            return Refusal("tensors are of several dtypes")
+        examples, windows = len(poses), job.windows
+        if examples * windows < FEWEST:
+            return Refusal(f"{examples * windows} examples or windows are fewer than {FEWEST}")
+        matrices = form.matrices if form.pairwise else form.matrices.unsqueeze(0)  # [t j k c]
+        inner, columns = matrices.shape[2:]
+        added = added_columns(job, columns)
+        geometry = Geometry(job.transform.out_dim // columns, inner + len(added), columns)
+        row_bytes = job.pairs * windows * poses.element_size() * TILE_NUMBERS
+        one_by_one = row_bytes > job.budget and windows > 1 and job.gathered.over_parents.local
+        if one_by_one:  # windows that route for themselves, of an example that is too large for a tile
+            examples, windows, row_bytes = examples * windows, 1, row_bytes // windows
+        size, lanes = tile_of(examples, windows, job.budget // row_bytes, widest(poses.dtype))
+        functions = library(geometry, poses.dtype, lanes)
+        if isinstance(functions, str):
+            return Refusal(functions)
+        batch = _windows(job) if one_by_one else _children(job, added, columns)
+        weights = (_extended(matrices, added), *form.weights[1:])
+        plan = NativePlan(self.name, job, batch, weights, size, row_bytes)
+        plan.library, plan.geometry, plan.lanes, plan.form = functions, geometry, lanes, form
+        plan.windows = None if one_by_one else job.gathered.windows
+        plan.leading = job.gathered.leading if one_by_one else (examples,)
+        updates = 1 if job.last else job.routing.iterations
+        plan.keep = may_keep(examples * row_bytes // TILE_NUMBERS * KEPT_NUMBERS * updates)
+        return plan
+
+
+def tile_of(examples: int, windows: int, most: int, lanes: int) -> tuple[int, int]:
+    """About how many examples a tile has, at most so many if that fills lanes, and how many lanes blocks have."""
+    lanes = min(lanes, max(LEAST_LANES, 2 ** math.ceil(math.log2(examples * windows))))
+    if windows == 1 or min(examples, most) >= lanes:
+        return max(lanes, most - most % lanes), lanes
+    return 2 ** int(math.log2(max(1, most))), lanes
+
+
+def added_columns(job: Job, columns: int) -> list[int]:
+    """The columns of votes to which coordinates are added: each is one more number of a pose's row."""
+    if job.gathered.offsets is None:
+        return []
+    used = job.gathered.offsets.unflatten(-1, (-1, columns)).abs().amax((0, 1))
+    return [column for column, most in enumerate(used.tolist()) if most]
+
+
+def _extended(matrices: Tensor, added: list[int]) -> Tensor:
+    """Matrices [t j k c] with a row of a one for each column that something is added to."""
+    if not added:
+        return matrices
+    ones = torch.eye(matrices.shape[-1], dtype=matrices.dtype)[added]
+    return torch.cat([matrices, ones.expand(*matrices.shape[:2], -1, -1)], 2)
+
+
+def _children(job: Job, added: list[int], columns: int) -> Part:
+    """Children by their places, [b q c e], with coordinates as further numbers of the rows of their poses."""
+    gathered = job.gathered
+    flat = (len(gathered.children.poses), gathered.places, gathered.types)
+    poses = gathered.children.silent_poses().reshape(*flat, -1)
+    if gathered.offsets is not None and added:
+        more = gathered.offsets.unflatten(-1, (-1, columns))[..., added]  # [q rows a]
+        rows = poses.unflatten(-1, (more.shape[1], -1))
+        poses = torch.cat([rows, more[:, None].expand(*rows.shape[:-1], -1)], -1).flatten(-2)
+    activations = gathered.children.activations.reshape(flat)
+    return Part(poses, activations, gathered.mask, job.couplings, job.kept)
+
+
+def _windows(job: Job) -> Part:
+    """Windows as examples of their own, with one place."""
+    gathered = job.gathered
+    parts = (gathered.poses, gathered.activations, gathered.mask, job.couplings, job.kept)
+    axes = len(gathered.leading)
+    poses, activations, *others = (None if part is None else part.flatten(0, axes - 1) for part in parts)
+    assert poses is not None
+    assert activations is not None
+    return Part(poses.unsqueeze(1), activations.unsqueeze(1), *others)
+
+
+class NativePlan(Plan):
+    library: ctypes.CDLL
+    geometry: Geometry
+    lanes: int
+    form: Any
+    windows: Windows | None
+
+    def route(self, part: Part, weights: tuple[Tensor, ...], routing: Any) -> tuple[Tensor, ...]:
+        blocks = Blocks(len(part.poses), self.windows, self.lanes)
+        poses = self.form.poses(blocks.gather(part.poses), *weights[1:])
+        if self.form.bias:
+            poses = pad(poses, (0, 1), value=1)
+        products = NativeProducts(self.library, self.geometry, poses, weights[0])
+        competition = InBlocks(self.library, blocks, self.job.gathered.over_parents, products.children)
+        beside = {
+            name: blocks.arrange(value)
+            for name, value in (("mask", part.mask), ("couplings", part.couplings), ("kept", part.kept))
+            if value is not None
+        }
+        routed = routing(Votes(products), blocks.gather(part.activations), **beside, over_parents=competition)
+        return tuple(blocks.restore(each) for each in routed)
