@@ -17,7 +17,8 @@ from torch.nn.functional import softplus
 from torchcaps.errors import check_choice, check_range
 from torchcaps.precision import HALVES
 from torchcaps.types import Couplings
-from torchcaps.votes.algebra import Moments, Votes, as_votes, mass_of
+from torchcaps.votes.algebra import Moments, Votes, as_votes
+from torchcaps.votes.layout import mass_of
 
 
 def length(vectors: Float[Tensor, "*b d"]) -> Float[Tensor, "*b"]:

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from torchcaps.errors import check_choice, complaint
+from torchcaps.votes.layout import eager
 
 COORDINATE_PLACES = ("column", "first")
 
@@ -40,9 +41,12 @@ def add_coordinates(
     return votes + coordinates_of(grid, dim, place, scale).to(votes)[..., None, None, :]
 
 
-@functools.lru_cache(maxsize=64)
 def coordinates_of(grid: tuple[int, ...], dim: int, place: str, scale: float) -> Float[Tensor, "*grid d"]:
     """What coordinate addition adds to the votes of the children at each place of a grid. Not to be written to."""
+    return _cached(grid, dim, place, scale) if eager() else _made(grid, dim, place, scale)
+
+
+def _made(grid: tuple[int, ...], dim: int, place: str, scale: float) -> Tensor:
     side = math.isqrt(dim)
     step, offset = (side, side - 1) if place == "column" else (1, 0)
     with torch.inference_mode(False):
@@ -53,3 +57,6 @@ def coordinates_of(grid: tuple[int, ...], dim: int, place: str, scale: float) ->
                 *(size if a == axis else 1 for a in range(len(grid)))
             )
     return shift
+
+
+_cached = functools.lru_cache(maxsize=64)(_made)

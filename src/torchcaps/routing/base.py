@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from torchcaps.errors import check_choice, check_count, check_range
 from torchcaps.precision import HALVES, autocasting, no_autocast
-from torchcaps.routing.bounds import bounded
 from torchcaps.routing.checks import check_routed, constructor_options
 from torchcaps.routing.competition import (
     OverParents,
@@ -28,6 +27,7 @@ from torchcaps.routing.competition import (
 )
 from torchcaps.types import Activations, Couplings, Mask, Routed, Step
 from torchcaps.votes.algebra import Votes, as_votes
+from torchcaps.votes.bounds import bounded
 from torchcaps.votes.layout import in_memory_order
 
 
@@ -226,8 +226,7 @@ class Routing(nn.Module):
             if activations is not None or mask is not None:
                 once = couplings[..., :1] if couplings.stride(-1) == 0 else couplings  # the same for all parents
                 weighed = in_memory_order(torch.mul, once, weights.unsqueeze(-1)).expand(couplings.shape)
-            weighed = bounded(weighed) if self.translates else weighed  # only squares of distances make so much of it
-            return bounded(self.update(votes, weighed, clusters, step, **place))
+            return bounded(self.update(votes, votes.weighed(weighed), clusters, step, **place))
 
         rivals, given = over_parents, couplings is not None
         if couplings is None:

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from torchcaps.precision import HALVES, autocasting
-from torchcaps.votes.algebra import Products, Sums, Votes, inner_of, mass_of, sums_of
+from torchcaps.votes.algebra import Votes
 from torchcaps.votes.buffers import scratch
 from torchcaps.votes.engine import Plan, Refusal, plan_of_votes
 from torchcaps.votes.gradients import Columns
 from torchcaps.votes.job import Job, Part
+from torchcaps.votes.layout import inner_of, mass_of, sums_of
+from torchcaps.votes.products import Products, Sums
 
 
 class DenseProducts(Products):

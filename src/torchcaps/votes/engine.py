@@ -136,6 +136,8 @@ def choose(job: Job) -> Plan:
 
 def route(job: Job, count: int, said: set[str] | None = None) -> tuple[Tensor, ...]:
     """The first `count` of poses, activations and couplings of all parents, [b *out ...]. said: what was logged."""
+    if job.plain:
+        return _alone(job)[:count]
     while True:
         plan = choose(job)
         before = torch.get_rng_state()
@@ -150,11 +152,17 @@ def route(job: Job, count: int, said: set[str] | None = None) -> tuple[Tensor, .
         return tuple(result.unflatten(0, plan.leading) for result in results)
 
 
+def _alone(job: Job) -> tuple[Tensor, ...]:
+    """All at once, by torch's own operations: compilers, transforms of functions and others look into them."""
+    gathered = job.gathered
+    votes = job.vote(gathered.poses)
+    beside = {"mask": gathered.mask, "couplings": job.couplings, "over_parents": gathered.over_parents}
+    return tuple(job.routing(votes, gathered.activations, **beside))
+
+
 def _run(plan: Plan, count: int) -> tuple[Tensor, ...]:
     job, weights = plan.job, plan.weights
     routing = job.routing
-    if job.plain:
-        return plan.route(plan.batch, weights, routing)[:count]
     learned = dict(routing.named_parameters())
 
     def work(part: list[Tensor | None], given: list[Tensor]) -> tuple[Tensor, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -46,28 +45,33 @@ class Gathered:
         shared: bool = False,
         offsets: Tensor | None = None,
     ) -> None:
-        places = math.prod(children.poses.shape[1:-2])
-        self.places = places
+        self.places = math.prod(children.poses.shape[1:-2])
         self.types = children.poses.shape[-2]
         self.children = children
         self.windows = windows
         self.shared = shared
-        self.offsets = None if offsets is None else offsets.reshape(places, -1)  # [q d]
+        self.offsets = None if offsets is None else offsets.reshape(self.places, -1)  # [q d]
         self.parent_mask = parent_mask
         self._mask = mask  # [b *out (k c)]
         self.over_parents: Competition = OverGrid(windows) if windows is not None and across else over_own_parents
 
-    @functools.cached_property
+        self._made: dict[str, Tensor] = {}
+
+    @property
     def poses(self) -> Tensor:
         """The children of each parent, [b *out i e], zero where they are masked."""
-        return self._of(self.children.silent_poses(), 1)
+        if "poses" not in self._made:
+            self._made["poses"] = self._of(self.children.silent_poses(), 1)
+        return self._made["poses"]
 
-    @functools.cached_property
+    @property
     def activations(self) -> Tensor:
         """[b *out i]"""
-        return self._of(self.children.activations, 0)
+        if "activations" not in self._made:
+            self._made["activations"] = self._of(self.children.activations, 0)
+        return self._made["activations"]
 
-    @functools.cached_property
+    @property
     def mask(self) -> Tensor | None:
         """[b *out i], True where a child is real; None: all are."""
         if self.windows is not None:
@@ -111,24 +115,49 @@ class Job:
         self.routing = routing
         self.couplings = couplings
         self.budget = budget
-        poses = gathered.children.poses
-        self.watched = hooked(transform) or hooked(routing)
-        autocast = autocasting(poses.device.type)
-        self.half = autocast or poses.dtype in HALVES
-        self.pairs = gathered.count * transform.out_capsules  # of a window
-        self.windows = math.prod(gathered.leading[1:])
         self.reason = self._why_plain()
-        self.tensors = [poses, gathered.children.activations, *transform.parameters(), *routing.parameters()]
-        self.learning = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in self.tensors)
+        self._kept: list[Tensor | None] = []
 
     def _why_plain(self) -> str | None:
+        reason = why_not_eager()
+        if reason is not None:
+            return reason
         if not self.budget:
             return "tile_bytes is 0"
-        if not self.gathered.children.poses.numel():
-            return "there are no children"
         if self.routing._compiled_call_impl is not None:
             return "the routing is compiled"
-        return why_not_eager()
+        return None if self.gathered.children.poses.numel() else "there are no children"
+
+    @property
+    def pairs(self) -> int:
+        """Of a window."""
+        return self.gathered.count * self.transform.out_capsules
+
+    @property
+    def windows(self) -> int:
+        """Of an example."""
+        return math.prod(self.gathered.leading[1:])
+
+    @property
+    def watched(self) -> bool:
+        """Do hooks look at votes?"""
+        return hooked(self.transform) or hooked(self.routing)
+
+    @property
+    def half(self) -> bool:
+        """Is it half precision, or could it be?"""
+        poses = self.gathered.children.poses
+        return autocasting(poses.device.type) or poses.dtype in HALVES
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All that takes part."""
+        children = self.gathered.children
+        return [children.poses, children.activations, *self.transform.parameters(), *self.routing.parameters()]
+
+    @property
+    def learning(self) -> bool:
+        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in self.tensors)
 
     @property
     def plain(self) -> bool:
@@ -145,13 +174,14 @@ class Job:
         """Has only the last update gradients?"""
         return self.routing.gradients == "last"
 
-    @functools.cached_property
+    @property
     def kept(self) -> Tensor | None:
-        """Which parents compete in this pass, [b *out j]; None: all."""
-        activations = self.gathered.children.activations
-        like = activations.flatten(1)[:, :1].view(-1, *(1,) * len(self.gathered.leading[1:]), 1)
-        kept: Tensor | None = self.routing.draw(like.expand(*self.gathered.leading, 1), self.transform.out_capsules)
-        return kept
+        """Which parents compete in this pass, [b *out j], drawn once; None: all."""
+        if not self._kept:
+            first = self.gathered.children.activations.flatten(1)[:, :1]
+            like = first.view(-1, *(1,) * len(self.gathered.leading)).expand(*self.gathered.leading, 1)
+            self._kept.append(self.routing.draw(like, self.transform.out_capsules))
+        return self._kept[0]
 
     def linear(self) -> Linear | str:
         """The votes as products with matrices, or why they are not taken as such."""

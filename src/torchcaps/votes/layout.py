@@ -57,6 +57,29 @@ def over_axis(reduce: Callable[..., Tensor], values: Tensor, axis: int) -> Tenso
     return reduce(values.permute(order), order.index(axis % values.ndim), keepdim=True).permute(back)
 
 
+def matrices(votes: Tensor) -> Tensor:
+    """Votes [*b i j d] as one matrix for each parent, [(b j) i d]; no copy if that is how they lie in memory."""
+    return votes.transpose(-3, -2).flatten(0, -3)
+
+
+def sums_of(weights: Tensor, votes: Tensor) -> Tensor:
+    """Sum_i x_ij u_j|i, [*b j d]."""
+    rows = weights.mT.flatten(0, -2).unsqueeze(-2)
+    return torch.bmm(rows, matrices(votes)).view(*weights.shape[:-2], weights.shape[-1], votes.shape[-1])
+
+
+def inner_of(votes: Tensor, centres: Tensor) -> Tensor:
+    """<u_j|i, y_j>, [*b i j]; parents lie outside of children in memory, as sums want them."""
+    rows = centres.flatten(0, -2).unsqueeze(-2)
+    # A row times a matrix: several times faster than the matrix times a column.
+    return torch.bmm(rows, matrices(votes).mT).view(*centres.shape[:-1], votes.shape[-3]).mT
+
+
+def mass_of(weights: Tensor) -> Tensor:
+    """Sum_i x_ij, [*b j]."""
+    return over_axis(torch.sum, weights, -2).squeeze(-2)
+
+
 def child_first(poses: Tensor) -> Tensor:
     """Poses [*b i e] as one matrix for each child, [i n e]."""
     return (poses.flatten(0, -3) if poses.ndim > 2 else poses.unsqueeze(0)).transpose(0, 1)

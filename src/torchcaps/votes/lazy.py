@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from torchcaps.votes.algebra import Products, Sums, Votes, mass_of
+from torchcaps.votes.algebra import Votes
 from torchcaps.votes.buffers import borrowed, scratch
 from torchcaps.votes.engine import Plan, Refusal, plan_of_votes
 from torchcaps.votes.gradients import Columns
 from torchcaps.votes.job import Job, Part
+from torchcaps.votes.layout import mass_of
+from torchcaps.votes.products import Products, Sums
 
 
 class LazyProducts(Products):

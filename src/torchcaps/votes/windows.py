@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from torchcaps.votes.layout import eager
+
 Sizes = tuple[int, ...]
 
 
@@ -30,7 +32,7 @@ class Windows:
         self._on: dict[tuple[str, torch.device], Tensor] = {}
 
     def _table(self, name: str, device: torch.device, make: Callable[[], Tensor]) -> Tensor:
-        if torch.compiler.is_compiling():
+        if not eager():  # else a table could be a compiler's stand-in
             return make().to(device)
         found = self._on.get((name, device))
         if found is None:
@@ -43,18 +45,14 @@ class Windows:
         return self._table("seen", device, self._make_seen)
 
     def _make_seen(self) -> Tensor:
-        axes = []
-        for size, out, kernel, stride, padding in zip(
-            self.grid, self.out, self.kernel, self.stride, self.padding, strict=True
-        ):
-            place = (torch.arange(out) * stride - padding).unsqueeze(1) + torch.arange(kernel)  # [p k] of this axis
-            axes.append(torch.where((place >= 0) & (place < size), place, -1))
-        total = torch.zeros(1, 1, dtype=torch.long)
-        for place, size in zip(axes, self.grid, strict=True):
-            joined = total[:, None, :, None] * size + place[None, :, None, :]
-            outside = (total[:, None, :, None] < 0) | (place[None, :, None, :] < 0)
-            total = torch.where(outside, -1, joined).flatten(2).flatten(0, 1)
-        return torch.where(total < 0, self.places, total)
+        total, real = torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool)
+        for axis, size in enumerate(self.grid):
+            place = (torch.arange(self.out[axis]) * self.stride[axis] - self.padding[axis]).unsqueeze(1)
+            place = place + torch.arange(self.kernel[axis])  # [p k] of this axis
+            inside = (place >= 0) & (place < size)
+            total = _crossed(total * size, place)
+            real = _crossed(real.long(), inside.long() - 1) == 1
+        return torch.where(real, total, self.places)
 
     def views(self, device: torch.device) -> Tensor:
         """For each place on the grid and outside, the places (p k) in windows from which it is seen, [q v].
@@ -64,13 +62,19 @@ class Windows:
         return self._table("views", device, self._make_views)
 
     def _make_views(self) -> Tensor:
-        found: list[list[int]] = [[] for _ in range(self.places + 1)]
-        for number, place in enumerate(self._make_seen().flatten().tolist()):
-            if place < self.places:
-                found[place].append(number)
+        window = offset = torch.zeros(1, 1, dtype=torch.long)
+        real = torch.ones(1, 1, dtype=torch.bool)
+        for axis, (kernel, stride) in enumerate(zip(self.kernel, self.stride, strict=True)):
+            place = torch.arange(self.grid[axis]).unsqueeze(1) + self.padding[axis]
+            mine = place // stride - torch.arange(-(-kernel // stride))  # [q v] of this axis
+            own = place - mine * stride
+            there = (mine >= 0) & (mine < self.out[axis]) & (own < kernel)
+            window = _crossed(window * self.out[axis], mine)
+            offset = _crossed(offset * kernel, own)
+            real = _crossed(real.long(), there.long() - 1) == 1
         nowhere = self.count * math.prod(self.kernel)
-        most = max(map(len, found))
-        return torch.tensor([views + [nowhere] * (most - len(views)) for views in found])
+        views = torch.where(real, window * math.prod(self.kernel) + offset, nowhere)
+        return torch.cat([views, torch.full_like(views[:1], nowhere)])
 
     def counts(self, device: torch.device) -> Tensor:
         """How many windows see the child that is there, [p k]; one outside."""
@@ -116,7 +120,14 @@ class Windows:
         return total[:, seen.flatten()].view(values.shape)
 
 
-@functools.lru_cache(maxsize=256)
+def _crossed(left: Tensor, right: Tensor) -> Tensor:
+    """Sums of all of one table [p k] with all of another, [(p p') (k k')]."""
+    return (left[:, None, :, None] + right[None, :, None, :]).flatten(2).flatten(0, 1)
+
+
 def windows_of(grid: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes) -> Windows:
     """The windows of this kernel over this grid, with tables that are made once."""
-    return Windows(grid, kernel, stride, padding)
+    return _cached(grid, kernel, stride, padding) if eager() else Windows(grid, kernel, stride, padding)
+
+
+_cached = functools.lru_cache(maxsize=256)(Windows)

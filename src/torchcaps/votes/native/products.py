@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchcaps.votes.algebra import Products, Sums
 from torchcaps.votes.buffers import scratch
 from torchcaps.votes.gradients import Columns
 from torchcaps.votes.native.blocks import call, innermost
 from torchcaps.votes.native.build import Geometry
+from torchcaps.votes.products import Products, Sums
 
 
 class NativeProducts(Products):

@@ -30,5 +30,10 @@ def bounded(values: Value) -> Value:
 def _saturated(gradient: Tensor | None) -> Tensor | None:
     if gradient is None:  # as gradients of gradients may be
         return None
-    bound = torch.finfo(gradient.dtype).max ** 0.2
-    return gradient.clamp(-bound, bound)
+    most = largest(gradient.dtype)
+    return gradient.clamp(-most, most)
+
+
+def largest(dtype: torch.dtype) -> float:
+    """The largest gradient."""
+    return float(torch.finfo(dtype).max ** 0.2)

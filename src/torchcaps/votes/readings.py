@@ -1,0 +1,135 @@
+"""Readings of votes as functions of autograd, each written once for all backends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchcaps.precision import without_autocast
+from torchcaps.votes.bounds import largest
+from torchcaps.votes.gradients import Ledger, columns, refuse_second_derivatives
+from torchcaps.votes.products import Products, Sums
+
+
+class Open(torch.autograd.Function):
+    """A key that all readings take; its backward pass comes after theirs, and multiplies the ledger out."""
+
+    @staticmethod
+    def forward(ctx: Any, products: Products, ledger: Ledger, *sources: Tensor) -> Tensor:
+        ctx.products, ctx.ledger = products, ledger
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*sources)  # whoever changes them in between is told
+        return sources[0].new_zeros(())
+
+    @staticmethod
+    @without_autocast
+    def backward(ctx: Any, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives()
+        entries = ctx.ledger.take()
+        if not entries:
+            return (None,) * (2 + len(ctx.saved_tensors))
+        return None, None, *ctx.products.gradients(columns(entries))
+
+
+class Combine(torch.autograd.Function):
+    """Sum_i x_ij u_j|i; beside it, if asked for, the masses and the squares about the mean."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        key: Tensor,
+        weights: Tensor,
+        products: Products,
+        ledger: Ledger,
+        origin: Tensor | None,
+        near: Tensor | None = None,
+        squares: bool = False,
+        bound: bool = False,
+    ) -> tuple[Tensor | None, Tensor, Tensor | None]:
+        ctx.products, ctx.ledger, ctx.squares, ctx.bound = products, ledger, squares, bound
+        ctx.set_materialize_grads(False)
+        if not squares:
+            ctx.save_for_backward(weights, origin, None, *products.sources)
+            first = products.sums(weights, origin, first=True).first
+            assert first is not None
+            return None, first, None
+        place = origin if near is None else near if origin is None else near + origin
+        masses, first, means, scatter = products.moments(weights, place)
+        if near is not None:
+            first = torch.addcmul(first, near, masses.unsqueeze(-1))
+            relative = means + near
+        else:
+            relative = means
+        middle = means if place is None else means + place
+        ctx.save_for_backward(weights, middle, relative, *products.sources)
+        return masses, first, scatter
+
+    @staticmethod
+    @without_autocast
+    def backward(
+        ctx: Any, for_masses: Tensor | None, for_sums: Tensor | None, for_scatter: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives()
+        weights, place, means, *_ = ctx.saved_tensors
+        if ctx.needs_input_grad[0] and not (for_sums is None and for_scatter is None):
+            # With v = u - mean, the votes are v + mean, and the squares are v^2 whatever the mean does: Sum_i x v = 0.
+            scaled = None if for_scatter is None else 2 * for_scatter
+            ctx.ledger.add(weights, plain=for_sums, scaled=scaled, means=None if scaled is None else place)
+        result = None
+        if ctx.needs_input_grad[1]:
+            offset = for_masses
+            if ctx.squares and for_sums is not None:
+                along = (for_sums * means).sum(-1)
+                offset = along if offset is None else offset + along
+            if for_sums is None and for_scatter is None:
+                result = None if offset is None else offset.unsqueeze(-2).expand(weights.shape)
+            else:
+                result = ctx.products.inner(for_sums, for_scatter, offset, place)
+                if ctx.bound:
+                    most = largest(result.dtype)
+                    result.clamp_(-most, most)
+        return None, result, *(None,) * 6
+
+
+class Inner(torch.autograd.Function):
+    """Sum_d (y_j v + z_j v^2) + offset_j, with v = u_j|i - m_j; one of y and z is None."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        key: Tensor,
+        means: Tensor | None,
+        linear: Tensor | None,
+        squared: Tensor | None,
+        offset: Tensor | None,
+        products: Products,
+        ledger: Ledger,
+        origin: Tensor | None,
+    ) -> Tensor:
+        ctx.products, ctx.ledger = products, ledger
+        place = origin if means is None else means if origin is None else means + origin
+        ctx.save_for_backward(linear, squared, place, *products.sources)
+        return products.inner(linear, squared, offset, place)
+
+    @staticmethod
+    @without_autocast
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives()
+        linear, squared, place, *_ = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        double = None if squared is None else 2 * squared
+        if needs[0]:
+            ctx.ledger.add(gradient, plain=linear, scaled=double, means=None if double is None else place)
+        found = Sums()
+        if any(needs[1:5]):
+            found = ctx.products.sums(
+                gradient, place, masses=bool(needs[4]), first=bool(needs[1] or needs[2]), second=bool(needs[3])
+            )
+        for_means = None
+        if needs[1]:
+            assert double is not None
+            assert found.first is not None
+            for_means = -double * found.first
+        return None, for_means, found.first if needs[2] else None, found.second, found.masses, None, None, None
