@@ -28,7 +28,7 @@ studio: $(READY)  ## play in the browser: points to cluster, digits to draw, rou
 	$(BIN)/torchcaps studio
 
 test: $(READY)  ## run the tests (a few minutes)
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
 
 test-all: $(READY)  ## run the tests, those of native compilation included (much longer)
 	$(BIN)/python -m pytest -n auto

@@ -34,19 +34,25 @@ def trained(tmp_path_factory, pictures):
 
 
 def test_help_answers_without_torch():
-    for words in ([], ["draw", "clusters", "--help"], *([name, "--help"] for name in COMMANDS)):
-        code = f"""
+    """In one process: what a command imports is there after all that follow."""
+    asked = [[], ["draw", "clusters", "--help"], *([name, "--help"] for name in COMMANDS)]
+    code = f"""
 import sys
 from torchcaps.cli import main
-try:
-    main({words})
-finally:
-    print([name for name in ("torch", "lightning", "numpy", "matplotlib") if name in sys.modules])
+for words in {asked}:
+    try:
+        main(words)
+    except SystemExit:
+        pass
+    print([name for name in ("torch", "lightning", "numpy", "matplotlib") if name in sys.modules], end="\\f")
 """
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        assert done.stdout.endswith("[]\n"), done.stdout + done.stderr
-        about, examples, _ = done.stdout.partition("examples:")
-        assert examples
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    answers = done.stdout.split("\f")[:-1]
+    assert len(answers) == len(asked), done.stdout + done.stderr
+    for words, answer in zip(asked, answers, strict=True):
+        assert answer.endswith("\n[]"), (words, answer, done.stderr)
+        about, examples, _ = answer.partition("examples:")
+        assert examples, words
         assert "\n    " not in about.partition("\n\n")[2]  # what a docstring is indented by is no part of it
 
 

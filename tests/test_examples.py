@@ -1,6 +1,7 @@
 """The examples run and show what they say."""
 
 import importlib.util
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -42,7 +43,16 @@ def test_no_class_wins_when_parts_are_jumbled(toy, whole):
     assert max(toy.watch(toy.SCENES["a jumbled 3"])[-1].routed.activations) < 0.1
 
 
+def output_of(name, capsys, monkeypatch):
+    """What an example prints, as a script."""
+    monkeypatch.setattr(sys, "argv", [name])
+    capsys.readouterr()
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    return capsys.readouterr().out
+
+
 def test_two_or_three_prints_tables_and_draws(tmp_path):
+    """In a process of its own, as a user runs it."""
     picture = tmp_path / "new" / "toy.png"
     command = [sys.executable, EXAMPLES / "two_or_three.py", "--out", picture]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -55,14 +65,14 @@ def test_two_or_three_prints_tables_and_draws(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_self_pooling_leaves_the_outliers():
-    run = subprocess.run([sys.executable, EXAMPLES / "self_pooling.py"], capture_output=True, text=True, check=True)
-    weights = [float(line.split()[-1]) for line in run.stdout.splitlines()[1:]]
+def test_self_pooling_leaves_the_outliers(capsys, monkeypatch):
+    printed = output_of("self_pooling", capsys, monkeypatch)
+    weights = [float(line.split()[-1]) for line in printed.splitlines()[1:]]
     assert weights == sorted(weights, reverse=True)
     assert weights[-1] < 0.001
 
 
-def test_own_backbone_learns_through_its_capsules():
-    run = subprocess.run([sys.executable, EXAMPLES / "own_backbone.py"], capture_output=True, text=True, check=True)
-    assert "class capsules (4, 5, 16)" in run.stdout
-    assert "gradient reaches the backbone: True" in run.stdout
+def test_own_backbone_learns_through_its_capsules(capsys, monkeypatch):
+    printed = output_of("own_backbone", capsys, monkeypatch)
+    assert "class capsules (4, 5, 16)" in printed
+    assert "gradient reaches the backbone: True" in printed

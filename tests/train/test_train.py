@@ -231,7 +231,7 @@ def test_a_run_is_never_overwritten(tmp_path):
 def test_em_trains_with_both_losses(tmp_path, loss, iterations):
     options = ("sizes=[16,4,4,4]",)
     config = replace(QUICK, model="matrix-small", option=options, size=20, iterations=iterations, loss=loss)
-    run = train(replace(config, limit=200, out=tmp_path / "run"))
+    run = train(replace(config, limit=100, batch_size=25, out=tmp_path / "run"))
     rows = table_of(run.folder)
     assert all(float(row["train_loss"]) < 1e3 for row in rows)
     assert all(tensor.isfinite().all() for tensor in weights_of(run).values())
