@@ -88,7 +88,8 @@ class RoutedLayer(nn.Module):
 
     def _job(self, gathered: Gathered, couplings: Tensor | None = None) -> Job:
         flat = None if couplings is None else self._flat(couplings)
-        return Job(gathered, self.votes, self.routing, flat, tile_bytes(self.tile_bytes))
+        budget = tile_bytes(self.tile_bytes, gathered.children.poses.device)
+        return Job(gathered, self.votes, self.routing, flat, budget)
 
     def vote(self, gathered: Gathered) -> Tensor:
         """The votes of these children, [*b i j d]."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from torchcaps.errors import check_choice, check_count, check_range
 from torchcaps.precision import HALVES, autocasting, no_autocast
-from torchcaps.routing.checks import check_routed, constructor_options
+from torchcaps.routing.checks import check_routed, constructor_options, takes
 from torchcaps.routing.competition import (
     OverParents,
     careful,
@@ -92,7 +92,11 @@ class Routing(nn.Module):
         raise NotImplementedError
 
     def assign(self, votes: Votes, clusters: Any, scores: Tensor, step: int) -> Tensor:
-        """E-step: how well each parent explains each child, as unnormalised log scores [*b i j]."""
+        """E-step: how well each parent explains each child, as unnormalised log scores [*b i j].
+
+        An `assign` that has one more argument, `over_parents`, is told who competes: `over_parents(values, torch.sum)`
+        sums pairs over all parents of a child, and `over_parents.local` says whether these are the axis j.
+        """
         raise NotImplementedError
 
     def read(self, clusters: Any, couplings: Couplings, weights: Activations) -> Routed:
@@ -220,6 +224,7 @@ class Routing(nn.Module):
             place["origin"] = -pivot
         if self.sees_weights:
             place["own"] = weights
+        beside = {"over_parents": over_parents} if takes(type(self).assign, "over_parents") else {}
 
         def update(couplings: Tensor, clusters: Any, step: int) -> Any:
             weighed = couplings
@@ -251,7 +256,7 @@ class Routing(nn.Module):
                 elif self.settled(clusters):
                     couplings = silence(couplings, mask, kept, 0)
                     break
-                scores = self.assign(votes, clusters, scores, step)
+                scores = self.assign(votes, clusters, scores, step, **beside)
                 masked = None if unseen and step < last - 1 else mask
                 couplings = self.compete(scores, masked, kept, rivals)
         clusters = update(couplings, clusters, last)

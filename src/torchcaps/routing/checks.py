@@ -58,3 +58,8 @@ def constructor_options(kind: type) -> dict[str, Any]:
             if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
                 break
     return options
+
+
+def takes(function: Any, word: str) -> bool:
+    """Has a function an argument of this name?"""
+    return word in function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount]

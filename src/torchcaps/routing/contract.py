@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchcaps.errors import complaint
 from torchcaps.routing.base import Routing
+from torchcaps.routing.promises import disagreement, false_word
 from torchcaps.types import Routed
 
 
@@ -202,6 +203,17 @@ def _compiled(subject: _Subject) -> None:
     _require(close, "the routing must equal its compiled self")
 
 
+def _words(subject: _Subject) -> None:
+    votes = subject.votes(2)
+    sentence = false_word(subject.routing, votes, subject.activations(votes))
+    _require(sentence is None, sentence or "")
+
+
+def _backends(subject: _Subject) -> None:
+    sentence = disagreement(subject.routing, subject.generator)
+    _require(sentence is None, sentence or "")
+
+
 _CHECKS: dict[str, Callable[[_Subject], None]] = {
     "shapes": _shapes,
     "dtype": _dtype,
@@ -213,6 +225,8 @@ _CHECKS: dict[str, Callable[[_Subject], None]] = {
     "finite": _finite,
     "gradients": _gradients,
     "trace": _trace,
+    "words": _words,
+    "backends": _backends,
 }
 
 
@@ -220,7 +234,8 @@ def check_routing(routing: Routing, *, compile: bool = False) -> list[str]:
     """Check that a routing keeps the contract; give the names of the checks it passed, or raise `ContractError`.
 
     The routing itself is left alone: a copy in float64 is checked, with learned parameters levelled so that all
-    parents are alike. `compile` adds the (slow) comparison with `torch.compile(routing, fullgraph=True)`.
+    parents are alike; by itself, and in a dense layer and a grid on every backend that is there. `compile` adds the
+    (slow) comparison with `torch.compile(routing, fullgraph=True)`.
     """
     if not isinstance(routing, Routing):
         raise complaint("check_routing", "a Routing", repr(routing), "Make one with make_routing, or call the class.")

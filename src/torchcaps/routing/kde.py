@@ -23,7 +23,7 @@ from torchcaps.errors import check_choice, check_positive, check_range
 from torchcaps.functional import distances, safe_divide
 from torchcaps.routing.base import Routing
 from torchcaps.routing.kmeans import weighted_means
-from torchcaps.types import Activations, Couplings, Routed
+from torchcaps.types import Activations, Couplings, Routed, can_look_at
 from torchcaps.votes.algebra import Votes
 
 
@@ -105,8 +105,7 @@ class KDE(Routing):
 
     def settled(self, clusters: Modes) -> bool:
         # Elsewhere a look at values makes a device wait; what has settled is frozen, so that nothing else changes.
-        on_cpu = clusters.settled.device.type == "cpu" and not torch.compiler.is_compiling()
-        return on_cpu and bool(clusters.settled.all())
+        return can_look_at(clusters.settled) and bool(clusters.settled.all())
 
     def read(self, clusters: Modes, couplings: Couplings, weights: Activations) -> Routed:
         """Modes, and their densities as shares of the children's weight."""

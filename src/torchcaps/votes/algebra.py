@@ -106,7 +106,7 @@ class Votes:
         with torch.no_grad():
             sums = self.combine(even)
             count = self.shape[-3] if mask is None else mask.sum(-1).clamp(min=1)[..., None, None]
-            pivot = sums / max(count, 1) if isinstance(count, int) else sums / count
+            pivot = (sums / max(count, 1) if isinstance(count, int) else sums / count).detach()  # forwards, too
         moved = self.shifted(pivot)
         moved._centred = True
         return moved, pivot

@@ -152,6 +152,18 @@ def route(job: Job, count: int, said: set[str] | None = None) -> tuple[Tensor, .
         return tuple(result.unflatten(0, plan.leading) for result in results)
 
 
+def route_by(job: Job, backend: Backend) -> tuple[Tensor, ...] | None:
+    """Poses, activations and couplings by this very backend; None where it does not take the job."""
+    plan = backend.plan(job)
+    if isinstance(plan, Refusal):
+        return None
+    try:
+        results = _run(plan, 3)
+    except AnotherBackendError:
+        return None
+    return tuple(result.unflatten(0, plan.leading) for result in results)
+
+
 def _alone(job: Job) -> tuple[Tensor, ...]:
     """All at once, by torch's own operations: compilers, transforms of functions and others look into them."""
     gathered = job.gathered

@@ -20,22 +20,34 @@ from torchcaps.votes.buffers import Room, kept_room
 from torchcaps.votes.gradients import refuse_second_derivatives
 
 TILE_BYTES = 12 * 2**20
+FREE_BYTES = 4 * 2**30  # taken to be free on a device that does not tell
 VARIABLE = "TORCHCAPS_TILE_BYTES"
 
 # One tile: batch tensors (None where there is nothing) and weights in, results out.
 Work = Callable[[list[Tensor | None], list[Tensor]], tuple[Tensor, ...]]
 
 
-def tile_bytes(given: int | None = None) -> int:
-    """The bytes that the votes of one tile may take: given, else by TORCHCAPS_TILE_BYTES, else 12 MB; 0: no tiles."""
+def tile_bytes(given: int | None = None, device: torch.device | None = None) -> int:
+    """The bytes that the votes of one tile may take: given, else by TORCHCAPS_TILE_BYTES, else as the device has it.
+
+    12 MB for the cache of a CPU; elsewhere, where tiles only bound memory, an eighth of what is free. 0: no tiles.
+    """
     if given is not None:
         return given
     text = os.environ.get(VARIABLE)
     if text is None:
-        return TILE_BYTES
+        return TILE_BYTES if device is None or device.type in ("cpu", "meta") else _share_of(device)
     if not text.isdecimal():
         raise complaint(VARIABLE, "a number of bytes, or 0 for no tiles", repr(text), "Set it to 12582912, say.")
     return int(text)
+
+
+def _share_of(device: torch.device) -> int:
+    free = FREE_BYTES
+    if device.type == "cuda" and not torch.compiler.is_compiling():
+        free, _ = torch.cuda.mem_get_info(device)
+        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return max(TILE_BYTES, free // 8)
 
 
 def tiled(
@@ -88,8 +100,8 @@ class _Tiled(torch.autograd.Function):
         ctx.work, ctx.parts, ctx.size = work, parts, size
         device = next(tensor.device for tensor in tensors if tensor is not None)
         ctx.autocast = autocast_as_now(device.type)
-        ctx.devices = [device] if device.type == "cuda" else []
-        ctx.random = [torch.get_rng_state(), *(torch.cuda.get_rng_state(each) for each in ctx.devices)]
+        ctx.devices = [device] if device.type not in ("cpu", "meta") else []
+        ctx.random = [torch.get_rng_state(), *map(_random_state, ctx.devices)]
         ctx.set_materialize_grads(False)
         results = _run(work, list(tensors[:parts]), list(tensors[parts:]), size, watched)  # type: ignore[arg-type]
         ctx.save_for_backward(*tensors)
@@ -101,11 +113,26 @@ class _Tiled(torch.autograd.Function):
         refuse_second_derivatives()
         if all(gradient is None for gradient in gradients):
             return (None,) * (4 + len(ctx.saved_tensors))
-        with kept_room() as room, torch.random.fork_rng(ctx.devices):  # what a tile draws at random, it draws again
-            torch.set_rng_state(ctx.random[0])
-            for device, state in zip(ctx.devices, ctx.random[1:], strict=True):
-                torch.cuda.set_rng_state(state, device)
-            return None, None, None, None, *_gradients_of_tiles(ctx, list(gradients), room)
+        now = [torch.get_rng_state(), *map(_random_state, ctx.devices)]
+        with kept_room() as room:  # what a tile draws at random, it draws again
+            try:
+                _set_random(ctx.random, ctx.devices)
+                return None, None, None, None, *_gradients_of_tiles(ctx, list(gradients), room)
+            finally:
+                _set_random(now, ctx.devices)
+
+
+def _random_state(device: torch.device) -> Tensor:
+    module: Any = torch.get_device_module(device)  # torch.cuda, torch.mps, and so on
+    state: Tensor = module.get_rng_state(device) if device.type == "cuda" else module.get_rng_state()
+    return state
+
+
+def _set_random(states: list[Tensor], devices: list[torch.device]) -> None:
+    torch.set_rng_state(states[0])
+    for device, state in zip(devices, states[1:], strict=True):
+        module: Any = torch.get_device_module(device)
+        module.set_rng_state(state, *([device] if device.type == "cuda" else []))
 
 
 def _gradients_of_tiles(ctx: Any, gradients: list[Tensor | None], room: Room) -> list[Tensor | None]:
