@@ -16,6 +16,7 @@ from torch import Tensor
 from torchcaps.errors import check_count, complaint, shape_text
 from torchcaps.routing import ROUTINGS, Routing, make_routing, routing_options
 from torchcaps.routing.gaussian import Gaussian, Mixture
+from torchcaps.votes.algebra import as_votes
 
 ITERATIVE = tuple(name for name in ROUTINGS if "iterations" in routing_options(name))
 
@@ -132,7 +133,7 @@ def _covariances(loop: Routing, votes: Tensor, couplings: list[Tensor], weights:
     clusters: Mixture | None = None
     for step, share in enumerate(couplings):
         weighed = share * weights.unsqueeze(1) if loop.uses_activations else share
-        clusters = loop.update(votes, weighed, clusters, step)
+        clusters = loop.update(as_votes(votes), weighed, clusters, step)
         full = clusters.covariances.ndim == 3
         found.append(clusters.covariances if full else torch.diag_embed(clusters.covariances))
     return found

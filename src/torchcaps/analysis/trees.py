@@ -18,10 +18,10 @@ from torchcaps.analysis.places import part_maps, receptive_fields
 from torchcaps.errors import check_count, complaint
 from torchcaps.evaluate import judged
 from torchcaps.layers import ConvCapsules, RoutedLayer
-from torchcaps.layers.conv import Windows
 from torchcaps.models import CapsuleModel, ImageModel
 from torchcaps.models.base import fit_layer
 from torchcaps.types import Capsules
+from torchcaps.votes.windows import windows_of
 
 Box = tuple[int, int, int, int]
 
@@ -266,7 +266,7 @@ def _seen(layer: RoutedLayer, children: Capsules) -> Tensor:
     numbers = torch.arange(children.activations[0].numel()).view(children.activations.shape[1:])
     if not isinstance(layer, ConvCapsules):
         return numbers.view(1, -1)
-    windows = Windows(tuple(children.poses.shape[1:-2]), layer.kernel_size, layer.stride, layer.padding)
+    windows = windows_of(tuple(children.poses.shape[1:-2]), layer.kernel_size, layer.stride, layer.padding)
     inside = windows.of(numbers[None] + 1) - 1  # padding is zero
     return inside.flatten(1 + layer.dimensions).flatten(0, layer.dimensions)
 

@@ -270,7 +270,7 @@ class Routing(nn.Module):
 
     def _step(
         self,
-        votes: Tensor,
+        votes: Votes,
         couplings: Tensor,
         weights: Tensor,
         clusters: Any,

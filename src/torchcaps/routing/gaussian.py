@@ -16,7 +16,7 @@ from torchcaps.errors import check_choice, check_positive, check_range
 from torchcaps.functional import combine, distances, mass, moments
 from torchcaps.routing.base import Routing
 from torchcaps.types import Activations, Couplings, Routed
-from torchcaps.votes.algebra import Votes
+from torchcaps.votes.algebra import Votes, as_votes
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -79,7 +79,7 @@ class Gaussian(Routing):
             sums = sums + self.mass_floor * origin
         means = self._damp(sums / masses.unsqueeze(-1), origin if before is None else before)  # eq. 6
         if self.covariance == "full":
-            covariances = self._full_covariances(votes - means.unsqueeze(-3), weights, masses)
+            covariances = self._full_covariances(as_votes(votes).dense() - means.unsqueeze(-3), weights, masses)
         elif found is None:
             covariances = torch.full_like(means, self.variance)  # eq. 11
         else:
@@ -107,7 +107,7 @@ class Gaussian(Routing):
     ) -> Tensor:
         """sharpness log N(vote; mean, covariance) + offset [*b j], for every pair, [*b i j] (eqs. 2, 10)."""
         if self.covariance == "full":
-            centred = votes - clusters.means.unsqueeze(-3)
+            centred = as_votes(votes).dense() - clusters.means.unsqueeze(-3)
             root = torch.linalg.cholesky_ex(clusters.covariances).L
             white = torch.linalg.solve_triangular(root, centred.movedim(-3, -1), upper=False)  # [*b j d i]
             exponents = -sharpness / 2 * white.square().sum(-2).mT

@@ -142,6 +142,11 @@ class EpochOrder(Order):
         )
 
 
+def batched(values: list[float], count: int) -> list[list[float]]:
+    """So many values at a time, as long as there are as many."""
+    return [values[start : start + count] for start in range(0, len(values) - count + 1, count)]
+
+
 def draw_seed(seed: int, number: int) -> int:
     """The seed of everything drawn in one step, or of the order of one epoch."""
     return seed * 100_000_007 + number
@@ -179,6 +184,9 @@ class Trainee(pl.LightningModule):
         self.kind = config.loss or model.loss
         self.augment = AUGMENTATIONS[config.augment or "none"]
         self.sums = {part: torch.zeros(3, dtype=torch.float64) for part in ("train", "validation")}
+        self.unread: list[
+            tuple[Tensor, int]
+        ] = []  # what batches gave: total, loss and hits on the device, and their size
 
     def configure_optimizers(self) -> Any:
         config = self.config
@@ -219,16 +227,28 @@ class Trainee(pl.LightningModule):
         capsules = self.model(batch.inputs)
         loss = self.loss_of(batch, capsules)
         total = summed(loss.detach(), self.device)  # if one process must stop, all do
-        if not torch.isfinite(total):
-            self._stop("loss", float(total))
-        if weight:
-            self._count("train", loss, capsules, batch)
+        right = hits(capsules.activations.detach(), batch.labels).sum()
+        self.unread.append(
+            (torch.stack([total, loss.detach(), right.to(loss.dtype)]), len(batch.inputs) * bool(weight))
+        )
         return loss * weight
 
     def configure_gradient_clipping(self, optimizer: Any, *args: Any, **more: Any) -> None:
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters() if p.grad is not None])
-        if not torch.isfinite(norm) and self.trainer.precision == "32-true":  # float16 meets it by scaling the loss
-            self._stop("gradient", float(norm))
+        (found,) = self._read(norm)
+        if not math.isfinite(found) and self.trainer.precision == "32-true":  # float16 meets it by scaling the loss
+            self._stop("gradient", found)
+
+    def _read(self, *more: Tensor) -> list[float]:
+        """Count what the last batches gave, and more numbers: all in one look, for which a device must wait."""
+        unread, self.unread = self.unread, []
+        parts = [*(part for part, _ in unread), *(each.detach().reshape(1) for each in more)]
+        numbers = torch.cat([part.to(parts[0].dtype) for part in parts]).tolist() if parts else []
+        for (total, loss, right), (_, size) in zip(batched(numbers, 3), unread, strict=False):
+            if not math.isfinite(total):
+                self._stop("loss", total)
+            self.sums["train"] += torch.tensor([loss * size, right if size else 0, size], dtype=torch.float64)
+        return numbers[3 * len(unread) :]
 
     def _stop(self, what: str, value: float) -> None:
         step, epoch = self.global_step, self.current_epoch + 1
@@ -251,6 +271,7 @@ class Trainee(pl.LightningModule):
 
     def gather(self) -> None:
         """At the end of an epoch: what all processes have counted."""
+        self._read()
         self.sums = {part: summed(own, self.device) for part, own in self.sums.items()}
 
     def means(self, part: str) -> tuple[float, float]:
