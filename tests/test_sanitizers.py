@@ -7,9 +7,10 @@ import torch
 from torture import rooms, sanitizers
 from torture.result import Result
 
-from torchcaps.votes.native.build import SOURCE, Geometry
+from torchcaps.votes.native.build import SOURCES, Geometry
 
-ODD = sanitizers.Library(Geometry(1, 5, 6), torch.float32, 16)
+ODD = sanitizers.Library(Geometry(1, 5, 6), torch.float32, 8, 16)
+NAMES = ("sums", "moments", "inner", "gradients", "softmax", "softmax_back", "grid_softmax", "grid_softmax_back")
 
 
 @pytest.fixture
@@ -31,36 +32,56 @@ def threads(test):
 
 def changed(monkeypatch, folder, old, new):
     """The functions with a fault in them."""
-    text = SOURCE.read_text()
-    assert old in text
-    (folder / "changed.c").write_text(text.replace(old, new))
-    monkeypatch.setattr(sanitizers, "SOURCE", folder / "changed.c")
+    texts = {source.name: source.read_text() for source in SOURCES}
+    assert sum(old in text for text in texts.values()) == 1
+    for name, text in texts.items():
+        (folder / name).write_text(text.replace(old, new))
+    monkeypatch.setattr(sanitizers, "SOURCE", folder / sanitizers.SOURCE.name)
 
 
 @memory
 def test_random_calls_stay_within_memory_and_give_the_numbers_of_numpy(watched):
     result = Result("sanitizers", "calls")
-    sanitizers.try_calls(ODD, 60, 0, result, watched)
+    sanitizers.try_calls(ODD, 160, 0, result, watched)
     assert not result.faults, result.faults[0]
-    assert result.outcomes == {"sums": 20, "inner": 20, "gradients": 20}
+    assert result.outcomes == dict.fromkeys(NAMES, 20)
 
 
 @pytest.mark.slow
 @memory
-def test_a_number_read_beyond_the_end_is_seen(watched, monkeypatch):
-    changed(monkeypatch, watched, "block * LANES > n - LANES ? n - LANES : block * LANES", "block * LANES")
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("in pair = x.at", "in pair = x.at + LANES"), ("size at = row * parents", "size at = (row + 1) * parents")],
+    ids=["pairs", "scores"],
+)
+def test_a_number_read_beyond_the_end_is_seen(watched, monkeypatch, old, new):
+    changed(monkeypatch, watched, old, new)
     result = Result("sanitizers", "calls")
-    sanitizers.try_calls(ODD, 60, 0, result, watched)
+    sanitizers.try_calls(ODD, 80, 0, result, watched)
     assert "AddressSanitizer: heap-buffer-overflow" in result.faults[0]
 
 
 @pytest.mark.slow
 @memory
-def test_a_wrong_number_is_seen(watched, monkeypatch):
-    changed(monkeypatch, watched, "total = pair[0][h] *", "total = -pair[0][h] *")
+@pytest.mark.parametrize(
+    ("old", "new", "seen"),
+    [
+        ("total = pair[0][h] *", "total = -pair[0][h] *", "gradients"),
+        ("(mean) * (first) > NEAR * (left)", "0", "moments"),  # whoever needs a second reading gets none
+        ("i % n.types *", "0 *", "sums"),
+        ("total == 0 ? 0 : 1 / total", "1 / total", "grid_softmax"),  # children that nobody may take
+        (
+            "to[l] += new)\n            }\n            inverses",
+            "to[l] = new)\n            }\n            inverses",
+            "grid_softmax",
+        ),
+    ],
+)
+def test_a_wrong_number_is_seen(watched, monkeypatch, old, new, seen):
+    changed(monkeypatch, watched, old, new)
     result = Result("sanitizers", "calls")
-    sanitizers.try_calls(ODD, 3, 0, result, watched)
-    assert result.outcomes == {"sums": 1, "inner": 1}
+    sanitizers.try_calls(ODD, 160, 0, result, watched)
+    assert NAMES[sum(result.outcomes.values()) % len(NAMES)] == seen
     assert "wrong numbers" in result.faults[0]
 
 
@@ -75,7 +96,7 @@ def test_threads_never_write_the_same_place(watched):
 @pytest.mark.slow
 @threads
 def test_threads_that_write_the_same_place_are_seen(watched, monkeypatch):
-    changed(monkeypatch, watched, "if (counted <= 0) STORE", "if (counted <= LANES) STORE")
+    changed(monkeypatch, watched, "dw + (t * parents + j) * INNER * COLS);", "dw + j * INNER * COLS);")
     result = Result("sanitizers", "rounds")
     sanitizers.try_threads(ODD, 30, 0, result, watched)
     assert "ThreadSanitizer: data race" in result.faults[0]

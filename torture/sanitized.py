@@ -15,135 +15,164 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
-ALLOWED = {"float32": 1e-5, "float64": 1e-13}  # of the sum of the sizes of what is added
+from torture.competing import Competing
+from torture.drawn import Array, Drawn
+
+NEAR = 16  # as in votes.c: how much of a square may be lost to a place that is not the mean
 
 
-class Caller:
-    """The arguments that `torchcaps.votes.native.products` passes, drawn at random: sizes, strides, what may be missing."""
+class Voting(Drawn):
+    """The arguments of `torchcaps.votes.native.products`, drawn at random: sizes, strides, what may be missing.
+
+    u [b i e l] poses, w [t j k c] weights of child i % t.
+    """
+
+    NAMES = ("sums", "moments", "inner", "gradients")
 
     def __init__(self, library: ctypes.CDLL, kind: str, geometry: tuple[int, int, int], seed: int) -> None:
-        self.library, self.kind, self.draw = library, kind, np.random.default_rng(seed)
+        super().__init__(library, kind, seed)
         rows, inner, columns = self.geometry = geometry
         self.out_dim = rows * columns
-        lanes = library.lanes()
-        self.n = int(lanes if self.draw.random() < 0.2 else self.draw.integers(lanes, 6 * lanes))
-        self.children, self.parents = (int(self.draw.integers(1, most)) for most in (20, 7))
-        self.threads = int(self.draw.integers(1, 4))
-        self.poses = self.some(self.children, rows * inner, self.n)
-        self.weight = self.some(self.children, self.parents, inner, columns)
-        self.origin = self.vectors() if self.draw.random() < 0.5 else None
-
-    def some(self, *shape: int) -> Array:
-        """Numbers up to the very end of their memory; tensors begin at any number of their storage."""
-        before = int(self.draw.integers(0, 3))
-        found = np.empty(before + int(np.prod(shape)), self.kind)[before:].reshape(shape)
-        found[...] = self.draw.standard_normal(shape)
-        return found
-
-    def vectors(self) -> Array:
-        return self.some(self.parents, self.out_dim, self.n)
-
-    def pairs(self) -> tuple[Array, int, int]:
-        """A number for each pair with its strides, or the same for all children, all parents or both."""
-        sizes = [size if self.draw.random() < 0.6 else 1 for size in (self.children, self.parents)]
-        found = self.some(*sizes, self.n)
-        across, along = (
-            0 if size == 1 else stride // found.itemsize for size, stride in zip(sizes, found.strides[:2], strict=True)
-        )
-        return found, across, along
-
-    def votes(self, square: bool = False) -> tuple[Array, Array]:
-        """Votes less their origin [i j d n] in double precision, and the sizes of what was added for them."""
-        rows, inner, _ = self.geometry
-        found = []
-        for poses, weight, sign in ((self.poses, self.weight, -1.0), (abs(self.poses), abs(self.weight), 1.0)):
-            matrices = poses.astype(np.float64).reshape(self.children, rows, inner, self.n)
-            votes = np.einsum("irkn,ijkc->ijrcn", matrices, weight.astype(np.float64))
-            votes = votes.reshape(self.children, self.parents, self.out_dim, self.n)
-            if self.origin is not None:
-                votes = votes + (self.origin if sign < 0 else abs(self.origin)) * sign
-            found.append(votes**2 if square else votes)
-        return found[0], found[1]
-
-    def call(self, name: str, *arguments: object) -> None:
-        sizes = (self.n, self.children, self.parents)
-        getattr(self.library, name)(
-            ctypes.c_int(self.threads),
-            *(ctypes.c_ssize_t(size) for size in sizes),
-            *(_argument(each) for each in (self.poses, self.weight, *arguments)),
-        )
-
-    def same(self, found: Array, wanted: Array, sizes: Array) -> None:
-        worst = (abs(found - wanted) / (sizes + 1e-30)).max()
-        if not worst <= ALLOWED[self.kind]:
-            raise SystemExit(f"wrong numbers: {worst:.1e} of what was added, with {self.told()}")
+        self.types, self.parents, self.blocks = (self.whole(most) for most in (20, 7, 6))
+        self.groups = self.whole(4) if self.chance(0.4) else 1
+        self.children = self.types * self.groups
+        self.poses = self.some(self.blocks, self.children, rows * inner, self.lanes)
+        self.weight = self.some(self.types, self.parents, inner, columns)
+        if self.chance(0.3):  # children that nearly agree: squares about their mean are small
+            little = 1e-3 if kind == "float32" else 1e-6
+            self.poses[...] = self.poses[:, :1] + little * self.poses
+            self.weight[...] = self.weight[:1] + little * self.weight
+        self.place = self.vectors() if self.chance(0.5) else None
 
     def told(self) -> str:
-        return f"{self.n} examples, {self.children} children, {self.parents} parents, {self.threads} threads"
+        sizes = f"{self.blocks} blocks of {self.lanes}, {self.types} x {self.groups} children, {self.parents} parents"
+        return f"{sizes}, {self.threads} threads"
+
+    def vectors(self, *more: int) -> Array:
+        return self.some(*more, self.blocks, self.parents, self.out_dim, self.lanes)
+
+    def pairs(self) -> tuple[Array, int, int, int]:
+        """A number for each pair with its strides, or the same for all blocks, children or parents."""
+        full = (self.blocks, self.children, self.parents)
+        sizes = [size if self.chance(0.7) else 1 for size in full]
+        found = self.some(*sizes, self.lanes)
+        steps = [
+            0 if size == 1 else stride // found.itemsize for size, stride in zip(sizes, found.strides[:3], strict=True)
+        ]
+        return found, steps[0], steps[1], steps[2]
+
+    def votes(self, taken: Callable[[Array], Array] = np.array) -> Array:
+        """Votes less their place [b i j d l] in double precision, or by np.abs the sizes of what was added for them."""
+        rows, inner, _ = self.geometry
+        poses = taken(self.poses).astype(np.float64).reshape(self.blocks, self.children, rows, inner, self.lanes)
+        weight = np.tile(taken(self.weight).astype(np.float64), (self.groups, 1, 1, 1))
+        votes = np.einsum("birkl,ijkc->bijrcl", poses, weight)
+        votes = votes.reshape(self.blocks, self.children, self.parents, self.out_dim, self.lanes)
+        if self.place is None:
+            return votes
+        return votes + taken(self.place)[:, None] * (1 if taken is np.abs else -1)
+
+    def call(self, name: str, *arguments: object) -> None:
+        sizes = (self.blocks, self.children, self.types, self.parents)
+        self.run(name, *sizes, self.poses, self.weight, *arguments)
 
     def sums(self) -> None:
-        square = self.origin is not None and self.draw.random() < 0.5
-        pairs, across, along = self.pairs()
-        result = np.full_like(self.vectors(), np.nan)
-        self.call("sums", pairs, across, along, self.origin, square, result)
-        votes, sizes = self.votes(square)
-        self.same(result, (pairs[:, :, None] * votes).sum(0), (abs(pairs)[:, :, None] * sizes).sum(0))
+        given = self.pairs()
+        made = [
+            None if self.chance(0.3) else self.room(self.blocks, self.parents, *more, self.lanes)
+            for more in ((), (self.out_dim,), (self.out_dim,))
+        ]
+        self.call("sums", *given, self.place, *made)
+        pairs = np.broadcast_to(given[0], (self.blocks, self.children, self.parents, self.lanes)).astype(np.float64)
+        if made[0] is not None:
+            self.same(made[0], pairs.sum(1), abs(pairs).sum(1))
+        for power, found in enumerate(made[1:], 1):
+            if found is not None:
+                wanted, added = self.votes() ** power, self.votes(np.abs) ** power
+                self.same(found, (pairs[:, :, :, None] * wanted).sum(1), (abs(pairs)[:, :, :, None] * added).sum(1))
+
+    def moments(self) -> None:
+        given = self.pairs()
+        given[0][...] = abs(given[0])
+        if self.chance(0.2):
+            given[0][..., 0] = 0  # an example without weight has its mean at the place
+        dim = self.out_dim
+        made = [self.room(self.blocks, self.parents, *more, self.lanes) for more in ((), (dim,), (dim,), (dim,))]
+        self.call("moments", *given, self.place, *made)
+        pairs = np.broadcast_to(given[0], (self.blocks, self.children, self.parents, self.lanes)).astype(np.float64)
+        weights, votes, sizes = pairs[:, :, :, None], self.votes(), self.votes(np.abs)
+        mass, first, added = weights.sum(1), (weights * votes).sum(1), (weights * sizes).sum(1)
+        self.same(made[0], pairs.sum(1), pairs.sum(1))
+        self.same(made[1], first, added)
+        some = np.where(mass == 0, 1, mass)
+        self.same(made[2], first / some, added / some)
+        # Each vote is as exact as what it is made of; squares about the mean are not to lose more than that.
+        scatter, squares = (weights * (votes - (first / some)[:, None]) ** 2).sum(1), (weights * sizes**2).sum(1)
+        lost = 2 * np.sqrt(scatter * squares) + self.allowed * squares
+        self.same(made[3], scatter, NEAR * scatter + lost)
 
     def inner(self) -> None:
-        square = self.origin is not None and self.draw.random() < 0.5
-        centres, result = self.vectors(), np.full_like(self.some(self.children, self.parents, self.n), np.nan)
-        self.call("inner", self.origin, square, centres, result)
-        votes, sizes = self.votes(square)
-        self.same(result, (centres * votes).sum(2), (abs(centres) * sizes).sum(2))
+        linear, squared = (self.vectors() if self.chance(0.6) else None for _ in range(2))
+        if linear is None and squared is None:
+            linear = self.vectors()
+        offset = self.some(self.blocks, self.parents, self.lanes) if self.chance(0.5) else None
+        result = self.room(self.blocks, self.children, self.parents, self.lanes)
+        self.call("inner", self.place, linear, squared, offset, result)
+
+        def total(taken: Callable[[Array], Array]) -> Array:
+            votes = self.votes(taken)
+            found = np.zeros(result.shape) if offset is None else taken(offset)[:, None].astype(np.float64)
+            for factor, power in ((linear, 1), (squared, 2)):
+                if factor is not None:
+                    found = found + (taken(factor)[:, None] * votes**power).sum(3)
+            return found
+
+        self.same(result, total(np.array), total(np.abs))
 
     def gradients(self) -> None:
-        terms = int(self.draw.integers(1, 9))
-        pairs, across, along = zip(*(self.pairs() for _ in range(terms)), strict=True)
-        plain = self.some(terms, self.parents, self.out_dim, self.n)
-        scaled = None if self.origin is None else self.some(terms, self.parents, self.out_dim, self.n)
+        terms = self.whole(8)
+        pairs, *steps = zip(*(self.pairs() for _ in range(terms)), strict=True)
+        plain = self.vectors(terms)
+        scaled = self.vectors(terms) if self.chance(0.5) else None
         for_poses, for_weight = self.some(*self.poses.shape), self.some(*self.weight.shape)
         for_poses[...] = for_weight[...] = 0
         sizes = ctypes.c_ssize_t * terms
         addresses = (ctypes.c_void_p * terms)(*(each.ctypes.data for each in pairs))
-        given = (self.origin, terms, addresses, sizes(*across), sizes(*along), plain, scaled)
+        given = (self.place, terms, addresses, *(sizes(*each) for each in steps), plain, scaled)
         self.call("gradients", *given, for_poses, for_weight)
-        votes, sizes_of_votes = self.votes()
-        wanted = self._gradients(np.array, votes, pairs, plain, scaled)
-        added = self._gradients(np.abs, sizes_of_votes, pairs, plain, scaled)
+        wanted, added = (self._gradients(taken, pairs, plain, scaled) for taken in (np.array, np.abs))
         self.same(for_poses, wanted[0], added[0])
         self.same(for_weight, wanted[1], added[1])
 
     def _gradients(
-        self, taken: Callable[[Array], Array], votes: Array, pairs: Sequence[Array], plain: Array, scaled: Array | None
+        self, taken: Callable[[Array], Array], pairs: Sequence[Array], plain: Array, scaled: Array | None
     ) -> tuple[Array, Array]:
         """Those of poses and weights, with each number taken as it is or by its size."""
-        given = [taken(each).astype(np.float64)[:, :, None] for each in pairs]
-        total = sum(x * taken(y) for x, y in zip(given, plain, strict=True))
+        votes = self.votes(taken)
+        given = [taken(each).astype(np.float64)[:, :, :, None] for each in pairs]
+        total = sum(x * taken(y)[:, None] for x, y in zip(given, plain, strict=True))
         if scaled is not None:
-            total = total + votes * sum(x * taken(z) for x, z in zip(given, scaled, strict=True))
+            total = total + votes * sum(x * taken(z)[:, None] for x, z in zip(given, scaled, strict=True))
         rows, inner, columns = self.geometry
-        total = np.broadcast_to(total, votes.shape).reshape(self.children, self.parents, rows, columns, self.n)
-        poses = taken(self.poses).astype(np.float64).reshape(self.children, rows, inner, self.n)
-        for_poses = np.einsum("ijkc,ijrcn->irkn", taken(self.weight).astype(np.float64), total)
-        return for_poses.reshape(self.poses.shape), np.einsum("irkn,ijrcn->ijkc", poses, total)
-
-
-def _argument(value: object) -> Any:
-    if value is None or isinstance(value, np.ndarray):
-        return ctypes.c_void_p(None if value is None else value.ctypes.data)
-    if isinstance(value, bool):
-        return ctypes.c_int(value)
-    return ctypes.c_ssize_t(value) if isinstance(value, int) else value
+        shape = (self.blocks, self.groups, self.types)
+        total = np.broadcast_to(total, votes.shape).reshape(*shape, self.parents, rows, columns, self.lanes)
+        poses = taken(self.poses).astype(np.float64).reshape(*shape, rows, inner, self.lanes)
+        for_poses = np.einsum("ijkc,bgijrcl->bgirkl", taken(self.weight).astype(np.float64), total)
+        return for_poses.reshape(self.poses.shape), np.einsum("bgirkl,bgijrcl->ijkc", poses, total)
 
 
 def main(words: list[str]) -> None:
     path, kind = words[0], words[3]
     calls, seed, rows, inner, columns = (int(word) for word in (*words[1:3], *words[4:]))
     library = ctypes.CDLL(path)
+    names = (*Voting.NAMES, *Competing.NAMES)
     for number in range(calls):
-        caller = Caller(library, kind, (rows, inner, columns), 1_000_003 * seed + number)
-        name = ("sums", "inner", "gradients")[number % 3]
+        name, own = names[number % len(names)], 1_000_003 * seed + number
+        caller: Any
+        if name in Voting.NAMES:
+            caller = Voting(library, kind, (rows, inner, columns), own)
+        else:
+            caller = Competing(library, kind, own)
         getattr(caller, name)()
         print(name, flush=True)
 

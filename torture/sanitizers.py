@@ -23,8 +23,10 @@ from torture.rooms import try_layers, try_rooms
 
 SIZES = ((1, 8, 16), (4, 4, 4), (1, 5, 6), (3, 2, 5), (1, 1, 1), (8, 8, 8), (1, 3, 7), (2, 9, 2))
 GEOMETRIES = [Geometry(*sizes) for sizes in SIZES]
+LANES = {torch.float32: (8, 16, 32), torch.float64: (4, 8, 16, 32)}  # examples of a block
 WIDTHS = (16, 32, 64)  # bytes of a vector: with more than the processor has, the compiler makes do
-FEWEST = 20  # calls for which a library is worth its compilation
+FEWEST = 200  # calls for which a library is worth its compilation
+FEWEST_ROUNDS = 20
 MEMORY = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 THREADS = ("-fsanitize=thread",)
 SECONDS = 1800  # for all calls of one library
@@ -33,15 +35,18 @@ SECONDS = 1800  # for all calls of one library
 class Library(NamedTuple):
     geometry: Geometry
     dtype: torch.dtype
+    lanes: int
     width: int
 
     def __str__(self) -> str:
-        return f"{'x'.join(map(str, self.geometry))} {NAMES[self.dtype]} in vectors of {self.width} bytes"
+        sizes = f"{'x'.join(map(str, self.geometry))} {NAMES[self.dtype]} for {self.lanes} examples"
+        return f"{sizes} in vectors of {self.width} bytes"
 
     @property
     def defines(self) -> list[str]:
         rows, inner, columns = self.geometry
-        sizes = {"REAL": NAMES[self.dtype], "ROWS": rows, "INNER": inner, "COLS": columns, "BYTES": self.width}
+        sizes = {"REAL": NAMES[self.dtype], "REAL_BYTES": self.dtype.itemsize, "LANES": self.lanes, "MOST": self.width}
+        sizes |= {"ROWS": rows, "INNER": inner, "COLS": columns}
         flags = FLAGS.get(torch.backends.cpu.get_cpu_capability(), ())
         return [*flags, "-Wno-psabi", *(f"-D{name}={value}" for name, value in sizes.items())]
 
@@ -120,22 +125,27 @@ def _follow(words: list[str], environment: dict[str, str], count: int, what: str
 
 def run(calls: int, seed: int = 0) -> list[Result]:
     """So many calls, shared out over libraries; a tenth of that as rounds of threads, and the pool of buffers."""
-    libraries = [Library(*each) for each in itertools.product(GEOMETRIES, NAMES, WIDTHS)]
+    libraries = [
+        Library(geometry, dtype, lanes, width)
+        for geometry, dtype, width in itertools.product(GEOMETRIES, NAMES, WIDTHS)
+        for lanes in LANES[dtype]
+        if width <= lanes * dtype.itemsize <= 4 * width  # one vector to four; torchcaps uses one or two
+    ]
     random.Random(seed).shuffle(libraries)
     memory, threads = Result("sanitizers", "calls, memory watched"), Result("sanitizers", "rounds, threads watched")
     rounds = max(1, calls // 10)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        for result, flags, work, count in (
-            (memory, MEMORY, try_calls, calls),
-            (threads, THREADS, try_threads, rounds),
+        for result, flags, work, count, fewest in (
+            (memory, MEMORY, try_calls, calls, FEWEST),
+            (threads, THREADS, try_threads, rounds, FEWEST_ROUNDS),
         ):
             started = time.perf_counter()
             reason = missing(flags, folder)
             if reason:
                 result.outcomes[reason] += 1
                 continue
-            used = libraries[: max(1, count // FEWEST)]
+            used = libraries[: max(1, count // fewest)]
             for number, library in enumerate(used):
                 share = count * (number + 1) // len(used) - count * number // len(used)
                 work(library, share, seed + number, result, folder)

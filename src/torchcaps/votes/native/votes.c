@@ -15,6 +15,7 @@
 #define OUT (ROWS * COLS)
 #define BLOCK PART(COLS)
 #define NEAR 16 /* squares about another place than the mean lose less than log10 of this, in digits */
+#define FAR(mean, first, left) ((mean) * (first) > NEAR * (left) || (left) - (left) != 0) /* or beyond all numbers */
 
 int lanes(void) { return LANES; }
 
@@ -99,25 +100,25 @@ void sums(int threads, size blocks, size children, size types, size parents, in 
     }
 }
 
-/* From sums about a place, of so many parents: the mean, and in place of the squares those about the mean. Gives whether
-   they must be read again, because the mean is far from the place for what is left of the squares. */
+/* From sums about a place, of so many parents: the mean, and the squares about it. Must some of them be read again? */
 INLINE int settle(size count, const REAL *mass, const REAL *first, REAL *mean, REAL *scatter) {
     int far = 0;
     for (size j = 0; j < count; j++)
         for (int d = 0; d < OUT; d++)
             for (int l = 0; l < LANES; l++) {
                 size at = (j * OUT + d) * LANES + l;
-                REAL m = mass[j * LANES + l], shift = m > TINY ? first[at] / m : 0, more = shift * first[at];
-                REAL left = scatter[at] - more;
-                far |= more > NEAR * left;
+                REAL m = mass[j * LANES + l], shift = m > TINY ? first[at] / m : 0;
+                REAL left = scatter[at] - shift * first[at];
                 mean[at] = shift;
-                scatter[at] = left > 0 ? left : 0;
+                scatter[at] = left < 0 ? 0 : left;
+                far |= FAR(shift, first[at], scatter[at]);
             }
     return far;
 }
 
 /* mass = Sum_i x, first = Sum_i x v, mean = first / mass, scatter = Sum_i x (v - mean)^2, with v = vote - place: one
-   reading, and a second one about the mean for those who need it. */
+   reading, and a second one about the mean for those who need it. Others keep the first, so that what an example gets
+   depends neither on its neighbours nor on the number of threads. */
 void moments(int threads, size blocks, size children, size types, size parents, in u, in w, const REAL *at, size x_b,
              size x_i, size x_j, const REAL *place, REAL *mass, REAL *first, REAL *mean, REAL *scatter) {
     sizes n = {blocks, children, types, parents};
@@ -129,11 +130,12 @@ void moments(int threads, size blocks, size children, size types, size parents, 
         if (place) some_sums(n, b, from, to, u, w, x, near, m, s, t);
         else some_sums(n, b, from, to, u, w, x, 0, m, s, t);
         if (!settle(to - from, m, s, mid, t)) continue;
-        REAL *about = room(3 * count * sizeof *about), *again = about + count, *more = again + count;
+        REAL *about = room(4 * count * sizeof *about), *again = about + count, *more = again + count, *left = more + count;
         for (size k = 0; k < count; k++) about[k] = mid[k] + (near ? near[k] : 0);
-        some_sums(n, b, from, to, u, w, x, about, m, again, t);
-        settle(to - from, m, again, more, t);
-        for (size k = 0; k < count; k++) mid[k] += more[k];
+        some_sums(n, b, from, to, u, w, x, about, m, again, left);
+        settle(to - from, m, again, more, left);
+        for (size k = 0; k < count; k++)
+            if (FAR(mid[k], s[k], t[k])) mid[k] += more[k], t[k] = left[k];
         free(about);
     }
 }
