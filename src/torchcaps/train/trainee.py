@@ -186,7 +186,7 @@ class Trainee(pl.LightningModule):
         self.sums = {part: torch.zeros(3, dtype=torch.float64) for part in ("train", "validation")}
         self.unread: list[
             tuple[Tensor, int]
-        ] = []  # what batches gave: total, loss and hits on the device, and their size
+        ] = []  # of batches: total, loss and hits on the device; size
 
     def configure_optimizers(self) -> Any:
         config = self.config
