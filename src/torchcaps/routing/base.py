@@ -28,7 +28,6 @@ from torchcaps.routing.competition import (
 from torchcaps.types import Activations, Couplings, Mask, Routed, Step
 from torchcaps.votes.algebra import Votes, as_votes
 from torchcaps.votes.bounds import bounded
-from torchcaps.votes.layout import in_memory_order
 
 
 def _cast(routed: Routed, dtype: torch.dtype) -> Routed:
@@ -227,11 +226,8 @@ class Routing(nn.Module):
         beside = {"over_parents": over_parents} if takes(type(self).assign, "over_parents") else {}
 
         def update(couplings: Tensor, clusters: Any, step: int) -> Any:
-            weighed = couplings
-            if activations is not None or mask is not None:
-                once = couplings[..., :1] if couplings.stride(-1) == 0 else couplings  # the same for all parents
-                weighed = in_memory_order(torch.mul, once, weights.unsqueeze(-1)).expand(couplings.shape)
-            return bounded(self.update(votes, votes.weighed(weighed), clusters, step, **place))
+            weighed = votes.weigh(couplings, None if activations is None and mask is None else weights)
+            return bounded(self.update(votes, weighed, clusters, step, **place))
 
         rivals, given = over_parents, couplings is not None
         if couplings is None:

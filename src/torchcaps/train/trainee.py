@@ -184,9 +184,7 @@ class Trainee(pl.LightningModule):
         self.kind = config.loss or model.loss
         self.augment = AUGMENTATIONS[config.augment or "none"]
         self.sums = {part: torch.zeros(3, dtype=torch.float64) for part in ("train", "validation")}
-        self.unread: list[
-            tuple[Tensor, int]
-        ] = []  # of batches: total, loss and hits on the device; size
+        self.unread: list[tuple[Tensor, int]] = []  # of batches: total, loss and hits on the device; size
 
     def configure_optimizers(self) -> Any:
         config = self.config

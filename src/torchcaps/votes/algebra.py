@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchcaps.votes.bounds import bounded
 from torchcaps.votes.gradients import Ledger
-from torchcaps.votes.layout import inner_of, mass_of, sums_of
+from torchcaps.votes.layout import inner_of, mass_of, sums_of, weigh
 from torchcaps.votes.products import Products
 from torchcaps.votes.readings import Combine, Inner, Open
 
@@ -111,9 +111,12 @@ class Votes:
         moved._centred = True
         return moved, pivot
 
-    def weighed(self, weights: Tensor) -> Tensor:
-        """Weights that votes about their mean are read with: squares of distances make much of them, going back."""
-        return bounded(weights) if self._centred and self._products is None else weights
+    def weigh(self, couplings: Tensor, weights: Tensor | None) -> Tensor:
+        """Couplings [*b i j] times the weights of children [*b i], as these votes are read with."""
+        if weights is not None:
+            couplings = (weigh if self._products is None else self._products.weigh)(couplings, weights)
+        # Squares of distances from a mean make much of them, going back.
+        return bounded(couplings) if self._centred and self._products is None else couplings
 
     def combine(self, weights: Tensor) -> Tensor:
         """Sum_i x_ij u_j|i, [*b j d], for weights x [*b i j]."""

@@ -80,6 +80,12 @@ def mass_of(weights: Tensor) -> Tensor:
     return over_axis(torch.sum, weights, -2).squeeze(-2)
 
 
+def weigh(couplings: Tensor, weights: Tensor) -> Tensor:
+    """Couplings [*b i j] times the weights of children [*b i]."""
+    once = couplings[..., :1] if couplings.stride(-1) == 0 else couplings  # the same for all parents
+    return in_memory_order(torch.mul, once, weights.unsqueeze(-1)).expand(couplings.shape)
+
+
 def child_first(poses: Tensor) -> Tensor:
     """Poses [*b i e] as one matrix for each child, [i n e]."""
     return (poses.flatten(0, -3) if poses.ndim > 2 else poses.unsqueeze(0)).transpose(0, 1)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.votes.gradients import Columns
+from torchcaps.votes.layout import weigh
 
 
 class Sums(NamedTuple):
@@ -61,6 +62,10 @@ class Products(ABC):
         """A zero for each pair, [*b i j], as it suits the products."""
         *leading, children, parents, _ = self.shape
         return self.sources[0].new_zeros(*leading, parents, children).mT
+
+    def weigh(self, couplings: Tensor, weights: Tensor) -> Tensor:
+        """Couplings [*b i j] times the weights of children [*b i]."""
+        return weigh(couplings, weights)
 
     def moved(self, offset: Tensor) -> Products | None:
         """The products of votes less an offset [*b j d]; None: their place is the way to say so."""

@@ -75,7 +75,7 @@ class Combine(torch.autograd.Function):
         weights, place, means, *_ = ctx.saved_tensors
         if ctx.needs_input_grad[0] and not (for_sums is None and for_scatter is None):
             # With v = u - mean, the votes are v + mean, and the squares are v^2 whatever the mean does: Sum_i x v = 0.
-            scaled = None if for_scatter is None else 2 * for_scatter
+            scaled = None if for_scatter is None else for_scatter + for_scatter
             ctx.ledger.add(weights, plain=for_sums, scaled=scaled, means=None if scaled is None else place)
         result = None
         if ctx.needs_input_grad[1]:
@@ -119,7 +119,7 @@ class Inner(torch.autograd.Function):
         refuse_second_derivatives()
         linear, squared, place, *_ = ctx.saved_tensors
         needs = ctx.needs_input_grad
-        double = None if squared is None else 2 * squared
+        double = None if squared is None else squared + squared
         if needs[0]:
             ctx.ledger.add(gradient, plain=linear, scaled=double, means=None if double is None else place)
         found = Sums()
@@ -131,5 +131,5 @@ class Inner(torch.autograd.Function):
         if needs[1]:
             assert double is not None
             assert found.first is not None
-            for_means = -double * found.first
+            for_means = (double * found.first).neg_()
         return None, for_means, found.first if needs[2] else None, found.second, found.masses, None, None, None

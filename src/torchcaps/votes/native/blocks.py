@@ -112,8 +112,13 @@ def call(function: Any, *arguments: Any) -> None:
 
 
 def innermost(values: Tensor) -> Tensor:
-    """Values [block lane x y] as they lie: [block x y lane], without gaps."""
-    return values.movedim(1, -1).contiguous()
+    """Values [block lane x y], or [block lane x], as they lie: [block x y lane], without gaps."""
+    return (values.permute(0, 2, 3, 1) if values.ndim == 4 else values.transpose(1, 2)).contiguous()
+
+
+def outermost(values: Tensor) -> Tensor:
+    """The other way round."""
+    return values.permute(0, 3, 1, 2) if values.ndim == 4 else values.transpose(1, 2)
 
 
 class InBlocks(Competition):
@@ -174,7 +179,7 @@ class _Shares(torch.autograd.Function):
         shares = torch.empty_like(laid)
         competition.run(False, laid.shape[2], laid.shape[0] * laid.shape[1], leaky, laid, shares)
         ctx.competition = competition
-        result = shares.movedim(-1, 1)
+        result = outermost(shares)
         ctx.save_for_backward(result)
         return result
 
@@ -187,4 +192,4 @@ class _Shares(torch.autograd.Function):
         laid, given = innermost(shares), innermost(gradient)
         result = torch.empty_like(laid)
         ctx.competition.run(True, laid.shape[2], laid.shape[0] * laid.shape[1], laid, given, result)
-        return result.movedim(-1, 1), None, None
+        return outermost(result), None, None

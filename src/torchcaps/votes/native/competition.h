@@ -115,6 +115,23 @@ void softmax_back(int threads, size rows, size parents, const REAL *shares, cons
     }
 }
 
+/* The gradients of couplings times the weights of children [b i l], where those of the products are given; either may be
+   null. A row is a child and a block. */
+void weigh_back(int threads, size rows, size parents, const REAL *couplings, const REAL *weights, const REAL *gradient,
+                REAL *for_couplings, REAL *for_weights) {
+    #pragma omp parallel for num_threads(threads) schedule(static)
+    for (size row = 0; row < rows; row++) {
+        size at = row * parents * LANES;
+        if (for_weights) products(parents, couplings + at, gradient + at, for_weights + row * LANES);
+        if (!for_couplings) continue;
+        UNROLL for (int h = 0; h < VECS; h++) {
+            vec weight = LOAD(weights + row * LANES + h * WIDE);
+            for (size j = 0; j < parents; j++)
+                STORE(for_couplings + at + j * LANES + h * WIDE, LOAD(gradient + at + j * LANES + h * WIDE) * weight);
+        }
+    }
+}
+
 /* Over all parents of all windows that see a child. An example has `places` of children, and a block several windows of
    its `batch` examples each: LANES / batch of them. seen [window, offset]: the place that is there. children are
    (offset, type); groups of blocks have nothing to do with each other. */

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from torchcaps.votes.buffers import scratch
 from torchcaps.votes.gradients import Columns
-from torchcaps.votes.native.blocks import call, innermost
+from torchcaps.votes.native.blocks import call, innermost, outermost
 from torchcaps.votes.native.build import Geometry
 from torchcaps.votes.products import Products, Sums
 
@@ -38,7 +38,7 @@ class NativeProducts(Products):
         if values.dtype != self.dtype or values.device.type != "cpu":
             got = f"{values.dtype} on {values.device}"
             raise TypeError(f"votes: expected numbers beside them of {self.dtype} on the CPU, got {got}. Convert them.")
-        return innermost(values.detach())
+        return innermost(values)
 
     def _pairs(self, values: Tensor) -> tuple[Tensor, int, int, int]:
         """A number for each pair [block lane i j], and its strides; zero where it is the same for all."""
@@ -67,13 +67,13 @@ class NativeProducts(Products):
             self._room(self.parents, dim) if second else None,
         )
         self._call("sums", *self._pairs(pairs), self._beside(place), *made)
-        return Sums(*(None if each is None else each.movedim(-1, 1) for each in made))
+        return Sums(*(None if each is None else outermost(each) for each in made))
 
     def moments(self, pairs: Tensor, place: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         dim = self.geometry.out_dim
         made = (self._room(self.parents), *(self._room(self.parents, dim) for _ in range(3)))
         self._call("moments", *self._pairs(pairs), self._beside(place), *made)
-        masses, first, means, scatter = (each.movedim(-1, 1) for each in made)
+        masses, first, means, scatter = map(outermost, made)
         return masses, first, means, scatter
 
     def inner(
@@ -82,7 +82,7 @@ class NativeProducts(Products):
         result = scratch((self.blocks, self.children, self.parents, self.lanes), self.poses)
         given = (self._beside(place), self._beside(linear), self._beside(squared), self._beside(offset))
         self._call("inner", *given, result)
-        return result.movedim(-1, 1)
+        return outermost(result)
 
     def gradients(self, given: Columns) -> tuple[Tensor | None, ...]:
         pairs, apart, across, along = zip(*(self._pairs(each) for each in given.pairs), strict=True)
@@ -115,11 +115,44 @@ class NativeProducts(Products):
             for_poses,
             for_weight,
         )
-        return for_poses.movedim(-1, 1), for_weight
+        return outermost(for_poses), for_weight
 
     def zeros(self) -> Tensor:
-        return self._room(self.children, self.parents).zero_().movedim(-1, 1)
+        return self.poses.new_zeros(()).expand(self.shape[:-1])
+
+    def weigh(self, couplings: Tensor, weights: Tensor) -> Tensor:
+        if couplings.stride(-1) == 0:  # the same for all parents: so is the result
+            return super().weigh(couplings, weights)
+        result: Tensor = _Weigh.apply(couplings, weights, self.library)
+        return result
 
     def _call(self, name: str, *arguments: Any) -> None:
         sizes = (self.blocks, self.children, len(self.weight), self.parents)
         call(getattr(self.library, name), *sizes, self.poses, self.weight, *arguments)
+
+
+class _Weigh(torch.autograd.Function):
+    """c_ij w_i, of couplings [block lane i j] and weights of children [block lane i]; going back, in one reading."""
+
+    @staticmethod
+    def forward(ctx: Any, couplings: Tensor, weights: Tensor, library: ctypes.CDLL) -> Tensor:
+        ctx.library = library
+        ctx.save_for_backward(couplings, weights)
+        return torch.mul(innermost(couplings), innermost(weights).unsqueeze(2)).permute(0, 3, 1, 2)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        couplings, weights = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        if torch.is_grad_enabled():
+            return gradient * weights.unsqueeze(-1), (gradient * couplings).sum(-1), None
+        given, laid, own = innermost(gradient), innermost(couplings), innermost(weights)
+        for_couplings = torch.empty_like(given) if needs[0] else None
+        for_weights = torch.empty_like(own) if needs[1] else None
+        rows, parents = given.shape[0] * given.shape[1], given.shape[2]
+        call(ctx.library.weigh_back, rows, parents, laid, own, given, for_couplings, for_weights)
+        return (
+            None if for_couplings is None else outermost(for_couplings),
+            None if for_weights is None else outermost(for_weights),
+            None,
+        )
