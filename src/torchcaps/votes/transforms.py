@@ -40,10 +40,11 @@ class Linear(NamedTuple):
 
     @staticmethod
     def poses(poses: Tensor, *before: Tensor) -> Tensor:
-        """Poses [*b i e] as the matrices want them, but for the bias."""
+        """Poses [*b i e] as the matrices want them, but for the bias. Places may share the matrices of children."""
         if not before:
             return poses
-        inner = torch.bmm(child_first(poses), *before).transpose(0, 1)  # [n i d]
+        each = before[0].repeat(poses.shape[-2] // len(before[0]), 1, 1)
+        inner = torch.bmm(child_first(poses), each).transpose(0, 1)  # [n i d]
         return inner.reshape(*poses.shape[:-1], -1)
 
 

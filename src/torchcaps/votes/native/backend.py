@@ -64,7 +64,7 @@ class Native:
         if isinstance(functions, str):
             return Refusal(functions)
         batch = _windows(job) if one_by_one else _children(job, added, columns)
-        weights = (_extended(matrices, added), *form.weights[1:])
+        weights = (_extended(matrices, added, form.bias), *(_beside(each, len(added)) for each in form.weights[1:]))
         plan = NativePlan(self.name, job, batch, weights, size, row_bytes)
         plan.library, plan.geometry, plan.lanes, plan.form = functions, geometry, lanes, form
         plan.windows = None if one_by_one else job.gathered.windows
@@ -90,12 +90,18 @@ def added_columns(job: Job, columns: int) -> list[int]:
     return [column for column, most in enumerate(used.tolist()) if most]
 
 
-def _extended(matrices: Tensor, added: list[int]) -> Tensor:
-    """Matrices [t j k c] with a row of a one for each column that something is added to."""
+def _extended(matrices: Tensor, added: list[int], bias: bool) -> Tensor:
+    """Matrices [t j k c] with a row of a one for each column that something is added to; a bias stays the last row."""
     if not added:
         return matrices
-    ones = torch.eye(matrices.shape[-1], dtype=matrices.dtype)[added]
-    return torch.cat([matrices, ones.expand(*matrices.shape[:2], -1, -1)], 2)
+    ones = torch.eye(matrices.shape[-1], dtype=matrices.dtype)[added].expand(*matrices.shape[:2], -1, -1)
+    return torch.cat([matrices[:, :, :-1], ones, matrices[:, :, -1:]] if bias else [matrices, ones], 2)
+
+
+def _beside(matrices: Tensor, added: int) -> Tensor:
+    """Matrices [i e d] that leave as many further numbers of a pose as they are."""
+    ones = torch.eye(added, dtype=matrices.dtype).expand(len(matrices), -1, -1)
+    return torch.cat([pad(matrices, (0, added)), pad(ones, (matrices.shape[2], 0))], 1) if added else matrices
 
 
 def _children(job: Job, added: list[int], columns: int) -> Part:
