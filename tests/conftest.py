@@ -46,9 +46,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(backend, "tile_of", _small_tiles(backend.tile_of))
 
 
-def _small_tiles(usual: Callable[..., tuple[int, int]]) -> Callable[..., tuple[int, int]]:
+def _small_tiles(usual: Callable[..., int]) -> Callable[..., int]:
     """Tiles of two examples, however much room their block has, where the bytes of a tile are next to none."""
-    return lambda examples, windows, most, lanes: usual(examples, windows, most, lanes) if most else (2, min(lanes, 8))
+    return lambda examples, windows, most, lanes: usual(examples, windows, most, lanes) if most else 2
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ class NativeVotes(Votes):
         rows = math.prod(self.leading)
         inner, columns = weight.shape[2:]
         geometry = build.Geometry(poses.shape[-1] // inner, inner, columns)
-        lanes = min(build.widest(poses.dtype), max(8, 2 ** math.ceil(math.log2(max(1, rows)))))
+        lanes = build.widest(poses.dtype)
         self.blocks = Blocks(rows, None, lanes)
         library = build.library(geometry, poses.dtype, lanes)
         assert not isinstance(library, str), library

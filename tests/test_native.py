@@ -275,12 +275,11 @@ def test_vectors_of_other_processors_give_the_same(monkeypatch, width, sizes, ex
 @pytest.mark.parametrize(
     ("examples", "windows", "most", "expected"),
     [
-        (128, 1, 200, (192, 32)),  # whole blocks
-        (128, 1, 20, (32, 32)),  # one, if less would fit
-        (8, 1, 100, (96, 8)),  # lanes for few examples
-        (8, 36, 3, (2, 32)),  # several windows in a block
-        (8, 36, 0, (1, 32)),
-        (64, 16, 40, (32, 32)),
+        (128, 1, 200, 192),  # whole blocks
+        (128, 1, 20, 32),  # one, if less would fit
+        (8, 36, 3, 2),  # several windows in a block
+        (8, 36, 0, 1),
+        (64, 16, 40, 32),
     ],
 )
 def test_tiles_fill_vectors(examples, windows, most, expected):

@@ -231,7 +231,8 @@ def test_a_tile_holds_as_many_rows_as_fit():
     children = tc.Capsules(torch.randn(5, 7, 5), torch.rand(5, 7))
     plan = layer.plan(children)
     if plan.backend == "native":  # at least a block
-        assert (plan.rows, plan.tiles) == (8, 1)
+        assert plan.rows >= 16
+        assert plan.tiles == 1
     else:
         assert [shape[0] for shape in sizes_of(layer, children)] == [2, 2, 1]
 

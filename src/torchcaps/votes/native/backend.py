@@ -23,7 +23,6 @@ from torchcaps.votes.native.build import Geometry, library, widest
 from torchcaps.votes.native.products import NativeProducts
 from torchcaps.votes.windows import Windows
 
-LEAST_LANES = 8
 FEWEST = 8  # examples, or windows of them: with fewer, most of each vector would be padding
 # Numbers for each pair of child and parent:
 TILE_NUMBERS = 2  # those of a tile that should be in the cache together
@@ -59,7 +58,8 @@ class Native:
         one_by_one = row_bytes > job.budget and windows > 1 and job.gathered.over_parents.local
         if one_by_one:  # windows that route for themselves, of an example that is too large for a tile
             examples, windows, row_bytes = examples * windows, 1, row_bytes // windows
-        size, lanes = tile_of(examples, windows, job.budget // row_bytes, widest(poses.dtype))
+        lanes = widest(poses.dtype)
+        size = tile_of(examples, windows, job.budget // row_bytes, lanes)
         functions = library(geometry, poses.dtype, lanes)
         if isinstance(functions, str):
             return Refusal(functions)
@@ -74,12 +74,15 @@ class Native:
         return plan
 
 
-def tile_of(examples: int, windows: int, most: int, lanes: int) -> tuple[int, int]:
-    """About how many examples a tile has, at most so many if that fills lanes, and how many lanes blocks have."""
-    lanes = min(lanes, max(LEAST_LANES, 2 ** math.ceil(math.log2(examples * windows))))
+def tile_of(examples: int, windows: int, most: int, lanes: int) -> int:
+    """How many examples a tile has: at most so many, if that fills lanes.
+
+    With fewer lanes for fewer examples, torch would compute what does not fill its own vectors by other instructions, and
+    the last bit of an example depend on its place.
+    """
     if windows == 1 or min(examples, most) >= lanes:
-        return max(lanes, most - most % lanes), lanes
-    return 2 ** int(math.log2(max(1, most))), lanes
+        return max(lanes, most - most % lanes)
+    return 2 ** int(math.log2(max(1, most)))
 
 
 def added_columns(job: Job, columns: int) -> list[int]:
