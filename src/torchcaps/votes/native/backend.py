@@ -77,8 +77,8 @@ class Native:
 def tile_of(examples: int, windows: int, most: int, lanes: int) -> int:
     """How many examples a tile has: at most so many, if that fills lanes.
 
-    With fewer lanes for fewer examples, torch would compute what does not fill its own vectors by other instructions, and
-    the last bit of an example depend on its place.
+    With fewer lanes for fewer examples, torch would compute what does not fill its own vectors by other instructions,
+    and the last bit of an example depend on its place.
     """
     if windows == 1 or min(examples, most) >= lanes:
         return max(lanes, most - most % lanes)
