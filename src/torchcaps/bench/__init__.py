@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from torchcaps.bench.cases import CASES
-from torchcaps.bench.run import EXPORT, bench, growth
+from torchcaps.bench.run import EXPORT, STEP, bench, growth
 
-__all__ = ["CASES", "EXPORT", "bench", "growth"]
+__all__ = ["CASES", "EXPORT", "STEP", "bench", "growth"]

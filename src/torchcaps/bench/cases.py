@@ -29,6 +29,7 @@ class Built:
     leaves: list[Tensor]
     operations: float | None = None  # floating-point operations that forward and backward need
     bytes: float | None = None  # bytes that must be read and written at least
+    plan: Callable[[], object] | None = None  # how torchcaps makes the votes
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def dense(
         [poses, weight],
         operations=3 * votes + readings,
         bytes=4 * (3 * weight.numel() + 3 * poses.numel()),
+        plan=lambda: layer.plan(given),
     )
 
 
@@ -117,6 +119,7 @@ def conv_em(
         ),
         lambda: layer(Capsules(poses, activations))[:2],
         [poses, *layer.parameters()],
+        plan=lambda: layer.plan(Capsules(poses, activations)),
     )
 
 

@@ -13,12 +13,13 @@ import torch
 from torchcaps.bench.cases import CASES, Built, Results, step
 from torchcaps.bench.exported import time_export
 from torchcaps.bench.measure import interleaved, machine_peaks, middle, peak_memory
+from torchcaps.bench.steps import time_step
 from torchcaps.export import missing_package
 from torchcaps.fields import as_json
 from torchcaps.files import atomic_write
 from torchcaps.votes.native import describe
 
-EXPORT = "export"  # the one case without a textbook version
+EXPORT, STEP = "export", "matrix-small"  # cases without a textbook version
 SIDES = ("textbook", "torchcaps")
 MEMORY = {  # batch sizes at which peak memory is measured; textbook only where it fits an ordinary machine
     "dense": {"textbook": (128,), "torchcaps": (32, 128, 256)},
@@ -45,13 +46,15 @@ def bench(names: tuple[str, ...], repeats: int, memory: bool = True, out: Path |
     print(f"peak of a matrix product {operations / 1e9:.0f} GFLOP/s, of a copy {traffic / 1e9:.0f} GB/s\n")
     print(f"{'':18}{'textbook':>26}{'torchcaps':>26}{'ratio':>9}")
     rows: list[dict[str, Any]] = []
-    for name in names or (*CASES, *([EXPORT] if missing_package() is None else [])):
-        if name == EXPORT:
-            rows += time_export(repeats)
+    for name in names or (*CASES, STEP, *([EXPORT] if missing_package() is None else [])):
+        if name in (EXPORT, STEP):
+            rows += time_export(repeats) if name == EXPORT else time_step(repeats)
             continue
         print(CASES[name].title)
         built = CASES[name].make()
         _check(name, built)
+        if built.plan is not None:
+            print(f"  {built.plan()}")
         for work in ("forward", "forward + backward") if CASES[name].forward else ("forward + backward",):
             row = _timed(name, built, work, repeats)
             if work != "forward" and built.operations is not None and built.bytes is not None:

@@ -28,10 +28,10 @@ def bench_command(words: list[str]) -> None:
     check_count("bench", "repeats", options.repeats)
     import torch
 
-    from torchcaps.bench import CASES, EXPORT, bench, growth
+    from torchcaps.bench import CASES, EXPORT, STEP, bench, growth
 
     for name in options.cases:
-        check_choice("bench", "case", name, [*CASES, EXPORT])
+        check_choice("bench", "case", name, [*CASES, STEP, EXPORT])
     if options.threads is not None:
         check_count("bench", "threads", options.threads)
         torch.set_num_threads(options.threads)
