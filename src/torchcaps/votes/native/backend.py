@@ -25,7 +25,7 @@ from torchcaps.votes.windows import Windows
 
 FEWEST = 8  # examples, or windows of them: with fewer, most of each vector would be padding
 # Numbers for each pair of child and parent:
-TILE_NUMBERS = 2  # those of a tile that should be in the cache together
+TILE_NUMBERS = {False: 3, True: 2}  # those of a tile that should be in the cache together; True: with windows
 KEPT_NUMBERS = 2  # those that autograd keeps of an iteration
 
 
@@ -54,7 +54,8 @@ class Native:
         inner, columns = matrices.shape[2:]
         added = added_columns(job, columns)
         geometry = Geometry(job.transform.out_dim // columns, inner + len(added), columns)
-        row_bytes = job.pairs * windows * poses.element_size() * TILE_NUMBERS
+        numbers = TILE_NUMBERS[windows > 1]
+        row_bytes = job.pairs * windows * poses.element_size() * numbers
         one_by_one = row_bytes > job.budget and windows > 1 and job.gathered.over_parents.local
         if one_by_one:  # windows that route for themselves, of an example that is too large for a tile
             examples, windows, row_bytes = examples * windows, 1, row_bytes // windows
@@ -70,7 +71,7 @@ class Native:
         plan.windows = None if one_by_one else job.gathered.windows
         plan.leading = job.gathered.leading if one_by_one else (examples,)
         updates = 1 if job.last else job.routing.iterations
-        plan.keep = may_keep(examples * row_bytes // TILE_NUMBERS * KEPT_NUMBERS * updates)
+        plan.keep = may_keep(examples * row_bytes // numbers * KEPT_NUMBERS * updates)
         return plan
 
 
