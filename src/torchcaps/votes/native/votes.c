@@ -15,7 +15,7 @@
 #define OUT (ROWS * COLS)
 #define BLOCK PART(COLS)
 #define NEAR 16 /* squares about another place than the mean lose less than log10 of this, in digits */
-#define FAR(mean, first, left) ((mean) * (first) > NEAR * (left) || (left) - (left) != 0) /* or beyond all numbers */
+#define FAR(mean, first, left) (((mean) * (first) > NEAR * (left)) | ((left) - (left) != 0)) /* or beyond all numbers */
 
 int lanes(void) { return LANES; }
 
@@ -102,23 +102,22 @@ void sums(int threads, size blocks, size children, size types, size parents, in 
 
 /* From sums about a place, of so many parents: the mean, and the squares about it. Must some of them be read again? */
 INLINE int settle(size count, const REAL *mass, const REAL *first, REAL *mean, REAL *scatter) {
-    int far = 0;
+    mask far = (vec){0} != 0; /* whole vectors, so that all lanes are rounded alike */
     for (size j = 0; j < count; j++)
         for (int d = 0; d < OUT; d++)
-            for (int l = 0; l < LANES; l++) {
-                size at = (j * OUT + d) * LANES + l;
-                REAL m = mass[j * LANES + l], shift = m > TINY ? first[at] / m : 0;
-                REAL left = scatter[at] - shift * first[at];
-                mean[at] = shift;
-                scatter[at] = left < 0 ? 0 : left;
-                far |= FAR(shift, first[at], scatter[at]);
+            UNROLL for (int h = 0; h < VECS; h++) {
+                size at = (j * OUT + d) * LANES + h * WIDE;
+                vec m = LOAD(mass + j * LANES + h * WIDE), sum = LOAD(first + at);
+                vec shift = where(m > (REAL)TINY, sum / m, (vec){0}), left = LOAD(scatter + at) - shift * sum;
+                left = where(left < 0, (vec){0}, left);
+                far |= FAR(shift, sum, left), STORE(mean + at, shift), STORE(scatter + at, left);
             }
-    return far;
+    for (int l = 0; l < WIDE; l++) if (far[l]) return 1;
+    return 0;
 }
 
 /* mass = Sum_i x, first = Sum_i x v, mean = first / mass, scatter = Sum_i x (v - mean)^2, with v = vote - place: one
-   reading, and a second one about the mean for those who need it. Others keep the first, so that what an example gets
-   depends neither on its neighbours nor on the number of threads. */
+   reading, and a second one about the mean for those who need it, whoever their neighbours are. */
 void moments(int threads, size blocks, size children, size types, size parents, in u, in w, const REAL *at, size x_b,
              size x_i, size x_j, const REAL *place, REAL *mass, REAL *first, REAL *mean, REAL *scatter) {
     sizes n = {blocks, children, types, parents};
@@ -134,8 +133,10 @@ void moments(int threads, size blocks, size children, size types, size parents, 
         for (size k = 0; k < count; k++) about[k] = mid[k] + (near ? near[k] : 0);
         some_sums(n, b, from, to, u, w, x, about, m, again, left);
         settle(to - from, m, again, more, left);
-        for (size k = 0; k < count; k++)
-            if (FAR(mid[k], s[k], t[k])) mid[k] += more[k], t[k] = left[k];
+        for (size k = 0; k < count; k += WIDE) {
+            mask far = FAR(LOAD(mid + k), LOAD(s + k), LOAD(t + k));
+            ADD(mid + k, where(far, LOAD(more + k), (vec){0})), STORE(t + k, where(far, LOAD(left + k), LOAD(t + k)));
+        }
         free(about);
     }
 }
