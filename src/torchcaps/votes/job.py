@@ -13,10 +13,11 @@ from torchcaps.precision import HALVES, autocasting
 from torchcaps.types import Capsules
 from torchcaps.votes.competition import Competition, OverGrid, over_own_parents
 from torchcaps.votes.layout import why_not_eager
+from torchcaps.votes.linear import Linear
 from torchcaps.votes.windows import Windows
 
 if TYPE_CHECKING:
-    from torchcaps.votes.transforms import Linear, VoteTransform
+    from torchcaps.votes.transforms import VoteTransform
 
 GLOBAL_HOOKS = (
     "_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks", "_global_backward_pre_hooks",
