@@ -140,7 +140,7 @@ class EM(Gaussian):
         """log a_j, with a_j = logistic(lambda (beta_active - Sum_h (beta_use + log sigma_jh) mass_j))."""
         if self.variant == 1:
             return super()._log_prior(masses, covariances, step)
-        cost = (self.beta_use + covariances.log() / 2).sum(-1)
+        cost = torch.add(self.beta_use, covariances.log(), alpha=0.5).sum(-1)
         if self.variant == 4:
             cost = cost * masses
         temperature = self.inverse_temperature * self.annealing(step)

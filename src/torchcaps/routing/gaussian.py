@@ -76,7 +76,7 @@ class Gaussian(Routing):
         masses = (mass(weights) if found is None else found.masses) + self.mass_floor
         sums = combine(weights, votes) if found is None else found.sums
         if origin is not None:  # the floor is a mass there
-            sums = sums + self.mass_floor * origin
+            sums = torch.add(sums, origin, alpha=self.mass_floor)
         means = self._damp(sums / masses.unsqueeze(-1), origin if before is None else before)  # eq. 6
         if self.covariance == "full":
             covariances = self._full_covariances(as_votes(votes).dense() - means.unsqueeze(-3), weights, masses)

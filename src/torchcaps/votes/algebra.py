@@ -30,9 +30,8 @@ class Moments(NamedTuple):
     def spread(self, about: Tensor) -> Tensor:
         """Sum_i x (u - about)^2, [*b j d]: the squares about the mean, and the way from there."""
         masses = self.masses.unsqueeze(-1)
-        empty = masses < torch.finfo(masses.dtype).tiny
-        means = self.sums / masses.masked_fill(empty, 1)
-        return self.scatter + masses * (about - means).square()
+        apart = about - self.sums / masses.clamp(min=torch.finfo(masses.dtype).tiny)
+        return torch.addcmul(self.scatter, masses, apart * apart)
 
 
 class AnotherBackendError(Exception):
