@@ -53,7 +53,11 @@ class NativeVotes(Votes):
     def moments(self, weights, near=None):
         near = None if near is None else self.arrange(self._beside(near))
         found = self.inner.moments(self.arrange(weights.expand(self.shape[:-1])), near)
-        return Moments(*map(self.restore, found))
+
+        def spread(about):
+            return self.restore(found.spread(self.arrange(self._beside(about))))
+
+        return Moments(self.restore(found.masses), self.restore(found.sums), spread)
 
     def centred(self, mask):
         inner, pivot = self.inner.centred(None if mask is None else self.arrange(mask))

@@ -89,7 +89,8 @@ class Variational(Gaussian):
         origin: Tensor | None = None,
     ) -> Mixture:
         """The posterior: `covariances` are inverses of expected precisions, `log_prior` what they leave of a score."""
-        masses, sums, _ = found = moments(weights, votes, near=None if previous is None else previous.means)
+        found = moments(weights, votes, near=None if previous is None else previous.means)
+        masses, sums = found.masses, found.sums
         zero = torch.zeros_like(sums) if origin is None else origin
         means = (sums + self.mean_strength * zero) / (self.mean_strength + masses).unsqueeze(-1)  # 10.60, 10.61
         # 10.62, with the prior of a mean as so many votes for zero

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,21 +17,20 @@ from torchcaps.votes.bounds import bounded
 from torchcaps.votes.gradients import Ledger
 from torchcaps.votes.layout import inner_of, mass_of, sums_of, weigh
 from torchcaps.votes.products import Products
-from torchcaps.votes.readings import Combine, Inner, Open
+from torchcaps.votes.readings import Combine, Inner, Open, Spread
 
 
-class Moments(NamedTuple):
-    """The weighted votes of each parent: their mass [*b j], their sum and the squares about their mean [*b j d]."""
+class Moments:
+    """The weighted votes of each parent: their mass [*b j], their sum [*b j d], and squares about any place."""
 
-    masses: Tensor
-    sums: Tensor
-    scatter: Tensor
+    def __init__(self, masses: Tensor, sums: Tensor, spread: Callable[[Tensor], Tensor]) -> None:
+        self.masses = masses
+        self.sums = sums
+        self._spread = spread
 
     def spread(self, about: Tensor) -> Tensor:
-        """Sum_i x (u - about)^2, [*b j d]: the squares about the mean, and the way from there."""
-        masses = self.masses.unsqueeze(-1)
-        apart = about - self.sums / masses.clamp(min=torch.finfo(masses.dtype).tiny)
-        return torch.addcmul(self.scatter, masses, apart * apart)
+        """Sum_i x (u - about)^2, [*b j d]."""
+        return self._spread(about)
 
 
 class AnotherBackendError(Exception):
@@ -153,12 +152,11 @@ class Votes:
         if self._products is not None:
             self._ask_for_squares()
             near = None if near is None else self._beside(near.detach())
-            return Moments(*self._combine(weights, near, True))
-        votes, masses = self.dense(), mass_of(weights)
+            masses, sums, scatter, means = self._combine(weights, near, True)
+            return Moments(masses, sums, lambda about: Spread.apply(scatter, masses, sums, about, means))
+        votes = self.dense()
         sums = sums_of(weights, votes)
-        empty = masses < torch.finfo(masses.dtype).tiny
-        means = sums / masses.masked_fill(empty, 1).unsqueeze(-1)
-        return Moments(masses, sums, sums_of(weights, (votes - means.unsqueeze(-3)).square()))
+        return Moments(mass_of(weights), sums, lambda about: sums_of(weights, (votes - about.unsqueeze(-3)).square()))
 
     def _combine(self, weights: Tensor, near: Tensor | None = None, squares: bool = False) -> tuple[Tensor, ...]:
         bound = self._centred

@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -66,6 +66,7 @@ class Plan:
         return "; ".join(said)
 
 
+@runtime_checkable
 class Backend(Protocol):
     """A way to make votes."""
 

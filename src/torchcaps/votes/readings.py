@@ -47,14 +47,14 @@ class Combine(torch.autograd.Function):
         near: Tensor | None = None,
         squares: bool = False,
         bound: bool = False,
-    ) -> tuple[Tensor | None, Tensor, Tensor | None]:
+    ) -> tuple[Tensor | None, ...]:
         ctx.products, ctx.ledger, ctx.squares, ctx.bound = products, ledger, squares, bound
         ctx.set_materialize_grads(False)
         if not squares:
             ctx.save_for_backward(weights, origin, None, *products.sources)
             first = products.sums(weights, origin, first=True).first
             assert first is not None
-            return None, first, None
+            return None, first, None, None
         place = origin if near is None else near if origin is None else near + origin
         masses, first, means, scatter = products.moments(weights, place)
         if near is not None:
@@ -64,15 +64,16 @@ class Combine(torch.autograd.Function):
             relative = means
         middle = means if place is None else means + place
         ctx.save_for_backward(weights, middle, relative, *products.sources)
-        return masses, first, scatter
+        ctx.mark_non_differentiable(relative)
+        return masses, first, scatter, relative
 
     @staticmethod
     @without_autocast
     def backward(
-        ctx: Any, for_masses: Tensor | None, for_sums: Tensor | None, for_scatter: Tensor | None
+        ctx: Any, for_masses: Tensor | None, for_sums: Tensor | None, for_scatter: Tensor | None, _: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         refuse_second_derivatives()
-        weights, place, means, *_ = ctx.saved_tensors
+        weights, place, means, *_rest = ctx.saved_tensors
         if ctx.needs_input_grad[0] and not (for_sums is None and for_scatter is None):
             # With v = u - mean, the votes are v + mean, and the squares are v^2 whatever the mean does: Sum_i x v = 0.
             scaled = None if for_scatter is None else for_scatter + for_scatter
@@ -133,3 +134,27 @@ class Inner(torch.autograd.Function):
             assert found.first is not None
             for_means = (double * found.first).neg_()
         return None, for_means, found.first if needs[2] else None, found.second, found.masses, None, None, None
+
+
+class Spread(torch.autograd.Function):
+    """Squares about a place m from those about the mean: scatter + mass (m - mean)^2.
+
+    The mean is no input of its own, but sums / mass: so written, nothing is divided by a mass that may be next to zero.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, scatter: Tensor, masses: Tensor, sums: Tensor, about: Tensor, means: Tensor) -> Tensor:
+        apart = about - means
+        ctx.save_for_backward(masses, about, means, apart)
+        return torch.addcmul(scatter, masses.unsqueeze(-1), apart * apart)
+
+    @staticmethod
+    @without_autocast
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives()
+        masses, about, means, apart = ctx.saved_tensors
+        half = gradient * apart
+        for_sums = (half + half).neg_()
+        for_masses = (half * (about + means)).sum(-1) if ctx.needs_input_grad[1] else None
+        for_about = -for_sums * masses.unsqueeze(-1) if ctx.needs_input_grad[3] else None
+        return gradient, for_masses, for_sums, for_about, None
