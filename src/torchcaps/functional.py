@@ -98,28 +98,32 @@ def mass(weights: Couplings) -> Float[Tensor, "*b j"]:
     return mass_of(weights)
 
 
-def combine(weights: Couplings, votes: Tensor | Votes) -> Float[Tensor, "*b j d"]:
+def combine(weights: Couplings, votes: Float[Tensor, "*b i j d"] | Votes) -> Float[Tensor, "*b j d"]:
     """The weighted sum of the votes for each parent: s_j = Sum_i w_ij u_j|i."""
     return as_votes(votes).combine(weights)
 
 
-def agree(votes: Tensor | Votes, centres: Float[Tensor, "*b j d"]) -> Couplings:
+def agree(votes: Float[Tensor, "*b i j d"] | Votes, centres: Float[Tensor, "*b j d"]) -> Couplings:
     """The agreement of each vote with its parent: the inner product <u_j|i, v_j>."""
     return as_votes(votes).agree(centres)
 
 
-def moments(weights: Couplings, votes: Tensor | Votes, near: Float[Tensor, "*b j d"] | None = None) -> Moments:
+def moments(
+    weights: Couplings, votes: Float[Tensor, "*b i j d"] | Votes, near: Float[Tensor, "*b j d"] | None = None
+) -> Moments:
     """The mass, sum and squares about the mean of the votes for each parent. near: where the means are, about."""
     return as_votes(votes).moments(weights, near)
 
 
-def spread(weights: Couplings, votes: Tensor | Votes, means: Float[Tensor, "*b j d"]) -> Float[Tensor, "*b j d"]:
+def spread(
+    weights: Couplings, votes: Float[Tensor, "*b i j d"] | Votes, means: Float[Tensor, "*b j d"]
+) -> Float[Tensor, "*b j d"]:
     """The weighted sum of the votes' squared distances from a mean, for each dimension: Sum_i w_ij (u_j|i - m_j)^2."""
     return as_votes(votes).spread(weights, means)
 
 
 def distances(
-    votes: Tensor | Votes,
+    votes: Float[Tensor, "*b i j d"] | Votes,
     means: Float[Tensor, "*b j d"],
     precisions: Float[Tensor, "*b j d"] | None = None,
     offset: Float[Tensor, "*b j"] | None = None,

@@ -158,12 +158,9 @@ class Votes:
         sums = sums_of(weights, votes)
         return Moments(mass_of(weights), sums, lambda about: sums_of(weights, (votes - about.unsqueeze(-3)).square()))
 
-    def _combine(self, weights: Tensor, near: Tensor | None = None, squares: bool = False) -> tuple[Tensor, ...]:
-        bound = self._centred
-        found: tuple[Tensor, ...] = Combine.apply(
-            self._key, weights, self._products, self._ledger, self._origin, near, squares, bound
-        )
-        return found
+    def _combine(self, weights: Tensor, near: Tensor | None = None, squares: bool = False) -> Any:
+        origin, bound = self._origin, self._centred
+        return Combine.apply(self._key, weights, self._products, self._ledger, origin, near, squares, bound)
 
     def _ask_for_squares(self) -> None:
         if self._products is not None and not self._products.squares:
