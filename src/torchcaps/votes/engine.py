@@ -93,9 +93,8 @@ def plan_of_votes(
     weights: tuple[Tensor, ...],
     numbers: int,
     make: Callable[[Part, tuple[Tensor, ...]], Votes | Tensor],
-    keep: int | None = None,
 ) -> Plan:
-    """A plan for gathered children. numbers: what a pair of child and parent takes of a tile, and `keep` for backward.
+    """A plan for gathered children. numbers: what a pair of child and parent takes of a tile.
 
     Windows that route for themselves are rows of their own.
     """
@@ -108,7 +107,6 @@ def plan_of_votes(
     size = rows if job.plain else max(1, job.budget // (each * numbers))
     plan = PlanOfVotes(name, job, batch, weights, max(size, 1), each * numbers, leading=gathered.leading[:axes])
     plan.make = make
-    plan.keep = keep is not None and may_keep(rows * each * keep)
     return plan
 
 
