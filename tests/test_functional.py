@@ -68,6 +68,18 @@ def test_length_has_zero_gradient_at_zero():
     assert (vectors.grad == 0).all()
 
 
+@pytest.mark.parametrize("shape", [(4, 3, 5), (2, 1), (3, 0, 2)])
+def test_length_of_numbers_that_do_not_lie_side_by_side(shape):
+    side_by_side = torch.randn(shape, dtype=torch.float64)
+    side_by_side.flatten(0, -2)[:1] = 0
+    apart = side_by_side.transpose(0, -1).contiguous().transpose(0, -1).requires_grad_()
+    expected = torch.linalg.vector_norm(side_by_side, dim=-1)
+    torch.testing.assert_close(tc.length(apart), expected)
+    (gradient,) = torch.autograd.grad(tc.length(apart).sum(), apart)
+    torch.testing.assert_close(gradient, side_by_side / torch.where(expected == 0, 1, expected).unsqueeze(-1))
+    assert torch.autograd.gradgradcheck(tc.length, apart.detach()[1:].requires_grad_())
+
+
 def test_safe_log_is_minus_infinity_at_zero_without_gradient():
     values = torch.tensor([0.0, 1.0, math.e], requires_grad=True)
     logs = safe_log(values)

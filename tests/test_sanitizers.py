@@ -10,7 +10,8 @@ from torture.result import Result
 from torchcaps.votes.native.build import SOURCES, Geometry
 
 ODD = sanitizers.Library(Geometry(1, 5, 6), torch.float32, 8, 16)
-NAMES = ("sums", "moments", "inner", "gradients", "softmax", "softmax_back", "grid_softmax", "grid_softmax_back")
+SOFTMAXES = ("softmax", "softmax_back", "grid_softmax", "grid_softmax_back")
+NAMES = ("sums", "moments", "inner", "gradients", *SOFTMAXES, "weigh_back", "product")
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def changed(monkeypatch, folder, old, new):
 @memory
 def test_random_calls_stay_within_memory_and_give_the_numbers_of_numpy(watched):
     result = Result("sanitizers", "calls")
-    sanitizers.try_calls(ODD, 160, 0, result, watched)
+    sanitizers.try_calls(ODD, 200, 0, result, watched)
     assert not result.faults, result.faults[0]
     assert result.outcomes == dict.fromkeys(NAMES, 20)
 
@@ -69,7 +70,8 @@ def test_a_number_read_beyond_the_end_is_seen(watched, monkeypatch, old, new):
         ("total = pair[0][h] *", "total = -pair[0][h] *", "gradients"),
         ("(mean) * (first) > NEAR * (left)", "0", "moments"),  # whoever needs a second reading gets none
         ("i % n.types *", "0 *", "sums"),
-        ("total == 0 ? 0 : 1 / total", "1 / total", "grid_softmax"),  # children that nobody may take
+        ("total[m][n] += left[m]", "total[m][n] -= left[m]", "product"),
+        ("total == 0 ? 0 : 1 / total", "1 / total", "softmax"),  # children that nobody may take
         (
             "to[l] += new)\n            }\n            inverses",
             "to[l] = new)\n            }\n            inverses",

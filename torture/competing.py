@@ -15,7 +15,7 @@ class Competing(Drawn):
     seen [window, offset]: the place that is there; windows see places more than once, or not at all.
     """
 
-    NAMES = ("softmax", "softmax_back", "grid_softmax", "grid_softmax_back")
+    NAMES = ("softmax", "softmax_back", "grid_softmax", "grid_softmax_back", "weigh_back")
 
     def __init__(self, library: ctypes.CDLL, kind: str, seed: int) -> None:
         super().__init__(library, kind, seed)
@@ -95,6 +95,18 @@ class Competing(Drawn):
         for c, g, found in zip(*map(self.rivals, (shares, gradient, result)), strict=True):
             wanted = c * (g - (c * g).sum(-1, keepdims=True))
             self.same(found, wanted, abs(c) * (abs(g) + abs(c * g).sum(-1, keepdims=True)))
+
+    def weigh_back(self) -> None:
+        couplings, gradient, weights = self.some(*self.flat), self.some(*self.flat), self.some(self.rows, self.lanes)
+        for_couplings = None if self.chance(0.3) else self.room(*self.flat)
+        for_weights = None if self.chance(0.3) else self.room(self.rows, self.lanes)
+        self.run("weigh_back", self.rows, self.parents, couplings, weights, gradient, for_couplings, for_weights)
+        if for_couplings is not None:
+            wanted = gradient.astype(np.float64) * weights[:, None]
+            self.same(for_couplings, wanted, abs(wanted))
+        if for_weights is not None:
+            products = couplings.astype(np.float64) * gradient
+            self.same(for_weights, products.sum(1), abs(products).sum(1))
 
 
 def _shares(scores: Array, leaky: bool) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from torture.competing import Competing
 from torture.drawn import Array, Drawn
+from torture.sharing import Sharing
 
 NEAR = 16  # as in votes.c: how much of a square may be lost to a place that is not the mean
 
@@ -165,14 +166,14 @@ def main(words: list[str]) -> None:
     path, kind = words[0], words[3]
     calls, seed, rows, inner, columns = (int(word) for word in (*words[1:3], *words[4:]))
     library = ctypes.CDLL(path)
-    names = (*Voting.NAMES, *Competing.NAMES)
+    names = (*Voting.NAMES, *Competing.NAMES, *Sharing.NAMES)
     for number in range(calls):
         name, own = names[number % len(names)], 1_000_003 * seed + number
         caller: Any
         if name in Voting.NAMES:
             caller = Voting(library, kind, (rows, inner, columns), own)
         else:
-            caller = Competing(library, kind, own)
+            caller = (Competing if name in Competing.NAMES else Sharing)(library, kind, own)
         getattr(caller, name)()
         print(name, flush=True)
 

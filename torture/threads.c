@@ -19,6 +19,8 @@ void gradients(int, size, size, size, size, in, in, in, size, const in *, const 
 void softmax(int, size, size, int, in, REAL *);
 void softmax_back(int, size, size, in, in, REAL *);
 void grid_softmax(int, size, size, size, size, size, size, size, const long long *, int, in, REAL *);
+void weigh_back(int, size, size, in, in, in, REAL *, REAL *);
+void product(int, size, size, size, size, in, size, size, size, in, size, size, size, int, REAL *);
 void grid_softmax_back(int, size, size, size, size, size, size, size, const long long *, in, in, REAL *);
 
 static _Thread_local int place = 0, team = 1;
@@ -53,7 +55,7 @@ void GOMP_parallel(void (*work)(void *), void *data, unsigned threads, unsigned 
 #define OUT (ROWS * COLS)
 #define TERMS 2
 #define PLACES 7
-#define ROOMS 14 /* results of all functions */
+#define ROOMS 17 /* results of all functions */
 
 /* Children are (offset, type); all blocks are one group of the grid. */
 typedef struct {
@@ -76,7 +78,7 @@ static results compute(const inputs *my, int threads) {
     size vectors = b * j * OUT * LANES, pairs = b * i * j * LANES, masses = b * j * LANES;
     in u = my->poses, w = my->weight, x = my->pairs, y = my->vectors, terms[TERMS] = {x, x};
     results r = {.count = {masses, vectors, vectors, masses, vectors, vectors, vectors, pairs, b * i * IN * LANES,
-                           t * j * INNER * COLS, pairs, pairs, pairs, pairs}};
+                           t * j * INNER * COLS, pairs, pairs, pairs, pairs, pairs, b * i * LANES, b * j * IN * LANES}};
     for (int k = 0; k < ROOMS; k++) r.at[k] = some(r.count[k], 0);
     REAL **to = r.at;
     sums(threads, b, i, t, j, u, w, x, step[0], step[1], step[2], y, to[0], to[1], to[2]);
@@ -87,6 +89,8 @@ static results compute(const inputs *my, int threads) {
     softmax_back(threads, b * i, j, to[10], x, to[11]);
     grid_softmax(threads, 1, b, my->offsets, t, j, PLACES, my->batch, my->seen, 0, x, to[12]);
     grid_softmax_back(threads, 1, b, my->offsets, t, j, PLACES, my->batch, my->seen, to[12], x, to[13]);
+    weigh_back(threads, b * i, j, x, u, to[10], to[14], to[15]);
+    product(threads, b, j, IN, i, x, step[0], step[2], step[1], u, i * IN * LANES, IN * LANES, LANES, 0, to[16]);
     return r;
 }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -18,12 +18,32 @@ from torchcaps.errors import check_choice, check_range
 from torchcaps.precision import HALVES
 from torchcaps.types import Couplings
 from torchcaps.votes.algebra import Moments, Votes, as_votes
-from torchcaps.votes.layout import mass_of
+from torchcaps.votes.layout import eager, mass_of, over_axis
 
 
 def length(vectors: Float[Tensor, "*b d"]) -> Float[Tensor, "*b"]:
     """Euclidean length over the last axis. Its gradient at the zero vector is zero, not NaN."""
+    if vectors.ndim > 1 and vectors.is_floating_point() and eager() and vectors.stride(-1) != 1:
+        found: Tensor = _Length.apply(vectors)
+        return found
     return torch.linalg.vector_norm(vectors, dim=-1)
+
+
+class _Length(torch.autograd.Function):
+    """The same for numbers that do not lie side by side, where torch's own is thirty times as slow."""
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor) -> Tensor:
+        lengths = over_axis(torch.sum, vectors * vectors, -1).sqrt_().squeeze(-1)
+        ctx.save_for_backward(vectors, lengths)
+        return lengths
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        vectors, lengths = ctx.saved_tensors
+        nothing = lengths == 0
+        factors = gradient.masked_fill(nothing, 0) / lengths.masked_fill(nothing, 1)
+        return vectors * factors.unsqueeze(-1)
 
 
 def safe_divide(numerator: Tensor, denominator: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from torchcaps.errors import check_choice, check_positive, check_range, complaint, shape_text
-from torchcaps.types import can_look_at, check_labels
+from torchcaps.types import can_look_at, check_labels, truth_of
 
 REDUCTIONS = ["paper", "official", "none"]
 
@@ -30,8 +30,7 @@ def _targets(owner: str, activations: Tensor, labels: Tensor) -> Tensor:
         got = f"{shape_text(labels.shape)} of {labels.dtype}"
         raise complaint(owner, expected, got, "Give whole numbers (labels.long()), or one truth value for each class.")
     check_labels(owner, labels, classes)
-    known = torch.arange(classes, device=labels.device)
-    return (labels.unsqueeze(-1) == known).to(activations.dtype)  # one_hot looks at values, which torch.func forbids
+    return truth_of(labels, classes, activations.dtype)
 
 
 def _check_truth(owner: str, labels: Tensor) -> None:

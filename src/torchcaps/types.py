@@ -77,6 +77,11 @@ def check_labels(owner: str, labels: Tensor, classes: int) -> None:
         raise complaint(owner, f"class indices from 0 to {classes - 1}", got, "Number the classes from 0 on.")
 
 
+def truth_of(labels: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
+    """Class indices [*b] as one truth value for each class, [*b y]. (torch's one_hot looks at values first.)"""
+    return (labels.unsqueeze(-1) == torch.arange(classes, device=labels.device)).to(dtype)
+
+
 def check_capsules(owner: str, capsules: Capsules, rank: int, axes: str, in_capsules: int | None, in_dim: int) -> None:
     """Refuse `capsules` whose poses are not `axes` = (*, in_capsules, in_dim) of that rank, or whose parts disagree."""
     if not isinstance(capsules, Capsules):

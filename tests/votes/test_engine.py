@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchcaps as tc
 from tests.tiles import assert_same, capsules
+from tests.waits import Waits
 from torchcaps.functional import agree, combine, squash
 from torchcaps.routing import check_routing
 from torchcaps.votes import engine
@@ -103,7 +103,7 @@ def test_a_plan_says_who_refuses_and_why():
     assert plan.bytes == 4 * 7 * 4 * 6 * 4
     assert plan.refusals["lazy"] == "there is a matrix for each pair"
     assert plan.refusals["native"] == "4 examples or windows are fewer than 8"
-    assert str(plan).startswith("dense: one tile of 0.0 MB; not lazy: there is a matrix for each pair; not native: 4")
+    assert str(plan).startswith("dense: one tile of 0.0 MB; not native: 4 examples or windows are fewer than 8; ")
     untiled = tc.DenseCapsules(7, 4, 5, 6, tile_bytes=0).plan(children)
     assert set(untiled.refusals.values()) == {"tile_bytes is 0"}
 
@@ -182,19 +182,6 @@ def test_a_routing_may_see_who_competes(competition):
 
 
 # Devices.
-
-
-class Waits(TorchDispatchMode):
-    """Counts operations that would make a device wait for the host."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function.name() in ("aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::is_nonzero"):
-            self.seen.append(function.name())
-        return function(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("routing", sorted(set(tc.ROUTINGS) - {"kde"}))

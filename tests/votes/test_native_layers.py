@@ -56,7 +56,8 @@ def test_which_layers_are_native():
         assert kinds(tc.DenseCapsules(7, 4, 5, 6, routing=routing)) == "native"
     assert kinds(tc.DenseCapsules(7, 4, 5, 6, routing="em", votes="shared")) == "native"
     assert kinds(tc.DenseCapsules(7, 4, 5, 6, routing="gaussian", covariance="full")) == "other"
-    assert kinds(tc.DenseCapsules(7, 4, 5, 6, votes="shared")) == "other"
+    assert kinds(tc.DenseCapsules(7, 4, 5, 6, votes="shared")) == "native"
+    assert kinds(tc.DenseCapsules(7, 4, 5, 65, votes="shared")) == "native"
     assert kinds(tc.DenseCapsules(7, 4, 5, 65)) == "other"
     assert kinds(tc.DenseCapsules(7, 4, 5, 6, tile_bytes=0)) == "other"
     layer = tc.DenseCapsules(7, 4, 5, 6)

@@ -7,10 +7,9 @@ import math
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import one_hot
 
 from torchcaps.errors import check_range, complaint, shape_text
-from torchcaps.types import Capsules, check_capsules, check_labels
+from torchcaps.types import Capsules, check_capsules, check_labels, truth_of
 
 
 def class_mask(activations: Float[Tensor, "b y"], labels: Tensor | None = None, *, top: int | None = None) -> Tensor:
@@ -23,9 +22,9 @@ def class_mask(activations: Float[Tensor, "b y"], labels: Tensor | None = None, 
     batch, classes = activations.shape
     if labels is None:
         if top is None:
-            return one_hot(activations.argmax(-1), classes).to(activations.dtype)
+            return truth_of(activations.argmax(-1), classes, activations.dtype)
         check_range("class_mask", "top", top, 1, classes)
-        return one_hot(activations.topk(top, dim=-1).indices, classes).to(activations.dtype)
+        return truth_of(activations.topk(top, dim=-1).indices, classes, activations.dtype)
     if top is not None:
         raise complaint("class_mask", "labels or top", "both", "Drop one of them.")
     if not isinstance(labels, Tensor):
@@ -38,7 +37,7 @@ def class_mask(activations: Float[Tensor, "b y"], labels: Tensor | None = None, 
         got = f"{shape_text(labels.shape)} of {labels.dtype}"
         raise complaint("class_mask", expected, got, "Give class indices, or one truth value for each class.")
     check_labels("class_mask", labels, classes)
-    return one_hot(labels.long(), classes).to(activations.dtype)
+    return truth_of(labels, classes, activations.dtype)
 
 
 class Decoder(nn.Module):

@@ -143,8 +143,8 @@ class EM(Gaussian):
         cost = torch.add(self.beta_use, covariances.log(), alpha=0.5).sum(-1)
         if self.variant == 4:
             cost = cost * masses
-        temperature = self.inverse_temperature * self.annealing(step)
-        return logsigmoid(temperature * (self.beta_active_scale * self.beta_active - cost))
+        active = self.beta_active if self.beta_active_scale == 1 else self.beta_active_scale * self.beta_active
+        return logsigmoid(self.inverse_temperature * self.annealing(step) * (active - cost))
 
     def assign(self, votes: Votes, clusters: Mixture, scores: Tensor, step: int) -> Tensor:
         return self.log_density(votes, clusters, sharpness=self.sharpness, offset=clusters.log_prior)

@@ -5,4 +5,4 @@ from torchcaps.votes.engine import BACKENDS
 from torchcaps.votes.lazy import Lazy
 from torchcaps.votes.native import Native
 
-BACKENDS[:] = [Lazy("lazy", pairwise=False), Native(), Lazy("lazy, by pairs", pairwise=True), Dense()]
+BACKENDS[:] = [Native(), Lazy("lazy", pairwise=False), Lazy("lazy, by pairs", pairwise=True), Dense()]

@@ -88,9 +88,14 @@ class OverGrid(Competition):
 
     def even(self, like: Tensor, leaky: bool) -> Tensor | None:
         *_, children, parents = like.shape
-        counts = self.windows.counts(like.device).to(like.dtype)  # [p k]
-        each = (1 / (counts * parents + leaky)).repeat_interleave(children // counts.shape[1], 1)
-        return each.view(*self.windows.out, children, 1).expand(like.shape)
+
+        def make() -> Tensor:
+            counts = self.windows.counts(like.device).to(like.dtype)  # [p k]
+            each = (1 / (counts * parents + leaky)).repeat_interleave(children // counts.shape[1], 1)
+            return each.view(*self.windows.out, children, 1)
+
+        name = ("even", children, parents, leaky, like.dtype)
+        return self.windows.table(name, like.device, make).expand(like.shape)
 
 
 def _shares(scores: Tensor, over_parents: Competition, hard: bool, leaky: bool) -> Tensor:

@@ -54,7 +54,7 @@ def in_memory_order(work: Callable[..., Tensor], values: Tensor, *beside: Tensor
 def over_axis(reduce: Callable[..., Tensor], values: Tensor, axis: int) -> Tensor:
     """reduce(values, axis, keepdim=True)."""
     order, back = memory_order(values)
-    return reduce(values.permute(order), order.index(axis % values.ndim), keepdim=True).permute(back)
+    return reduce(values.permute(order), dim=order.index(axis % values.ndim), keepdim=True).permute(back)
 
 
 def matrices(votes: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,9 +30,10 @@ class Windows:
         self.out = tuple((g + 2 * p - k) // s + 1 for g, k, s, p in zip(grid, kernel, stride, padding, strict=True))
         self.places = math.prod(grid)
         self.count = math.prod(self.out) if min(self.out) > 0 else 0
-        self._on: dict[tuple[str, torch.device], Tensor] = {}
+        self._on: dict[tuple[Any, torch.device], Tensor] = {}
 
-    def _table(self, name: str, device: torch.device, make: Callable[[], Tensor]) -> Tensor:
+    def table(self, name: Any, device: torch.device, make: Callable[[], Tensor]) -> Tensor:
+        """What `make` gives, made once for each name and device."""
         if not eager():  # else a table could be a compiler's stand-in
             return make().to(device)
         found = self._on.get((name, device))
@@ -42,7 +44,7 @@ class Windows:
 
     def seen(self, device: torch.device) -> Tensor:
         """The place on the grid that is there, [p k]; `places` where that is outside."""
-        return self._table("seen", device, self._make_seen)
+        return self.table("seen", device, self._make_seen)
 
     def _make_seen(self) -> Tensor:
         total, real = torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool)
@@ -59,7 +61,7 @@ class Windows:
 
         `count` times the size of a kernel, a place that is nowhere, stands where there are fewer.
         """
-        return self._table("views", device, self._make_views)
+        return self.table("views", device, self._make_views)
 
     def _make_views(self) -> Tensor:
         window = offset = torch.zeros(1, 1, dtype=torch.long)
@@ -83,7 +85,7 @@ class Windows:
             often = (self._make_views() < self.count * math.prod(self.kernel)).sum(1)
             return often.clamp(min=1)[self._make_seen()]
 
-        return self._table("counts", device, make)
+        return self.table("counts", device, make)
 
     def of(self, values: Tensor) -> Tensor:
         """[b h w *rest] -> [b h' w' k k *rest]: the values that each window sees, zero outside the grid."""

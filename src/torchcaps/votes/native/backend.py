@@ -1,7 +1,8 @@
-"""The backend `native`: votes that are made in registers, read at once and forgotten.
+"""The backend `native`: votes that are made in registers, read at once and forgotten, or never made.
 
 Votes of every pair of child and parent are cheap to make and dear to keep. `votes.c` makes them anew at every reading,
-a few numbers for a block of examples at a time, and never writes one to memory.
+a few numbers for a block of examples at a time, and never writes one to memory. Where children share matrices and a
+routing asks for sums alone, there is nothing to make: see `shared`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from torchcaps.votes.job import Job, Part
 from torchcaps.votes.native.blocks import Blocks, InBlocks
 from torchcaps.votes.native.build import Geometry, library, widest
 from torchcaps.votes.native.products import NativeProducts
+from torchcaps.votes.native.shared import SharedInBlocks
+from torchcaps.votes.products import Products
 from torchcaps.votes.windows import Windows
 
 FEWEST = 8  # examples, or windows of them: with fewer, most of each vector would be padding
 # Numbers for each pair of child and parent:
 TILE_NUMBERS = {False: 3, True: 2}  # those of a tile that should be in the cache together; True: with windows
 KEPT_NUMBERS = 2  # those that autograd keeps of an iteration
+ANY = Geometry(1, 1, 1)  # what does not depend on the size of poses is in every library
 
 
 class Native:
@@ -50,10 +54,11 @@ class Native:
         examples, windows = len(poses), job.windows
         if examples * windows < FEWEST:
             return Refusal(f"{examples * windows} examples or windows are fewer than {FEWEST}")
-        matrices = form.matrices if form.pairwise else form.matrices.unsqueeze(0)  # [t j k c]
-        inner, columns = matrices.shape[2:]
+        shared = not form.pairwise and job.wants == "sums" and job.gathered.offsets is None
+        matrices = form.matrices if form.pairwise or shared else form.matrices.unsqueeze(0)  # [t j k c], or [j e d]
+        inner, columns = matrices.shape[-2:]
         added = added_columns(job, columns)
-        geometry = Geometry(job.transform.out_dim // columns, inner + len(added), columns)
+        geometry = ANY if shared else Geometry(job.transform.out_dim // columns, inner + len(added), columns)
         numbers = TILE_NUMBERS[windows > 1]
         row_bytes = job.pairs * windows * poses.element_size() * numbers
         one_by_one = row_bytes > job.budget and windows > 1 and job.gathered.over_parents.local
@@ -67,7 +72,7 @@ class Native:
         batch = _windows(job) if one_by_one else _children(job, added, columns)
         weights = (_extended(matrices, added, form.bias), *(_beside(each, len(added)) for each in form.weights[1:]))
         plan = NativePlan(self.name, job, batch, weights, size, row_bytes)
-        plan.library, plan.geometry, plan.lanes, plan.form = functions, geometry, lanes, form
+        plan.library, plan.geometry, plan.lanes, plan.form, plan.shared = functions, geometry, lanes, form, shared
         plan.windows = None if one_by_one else job.gathered.windows
         plan.leading = job.gathered.leading if one_by_one else (examples,)
         updates = 1 if job.last else job.routing.iterations
@@ -137,6 +142,7 @@ class NativePlan(Plan):
     geometry: Geometry
     lanes: int
     form: Any
+    shared: bool  # votes of matrices that children share, which are never made
     windows: Windows | None
 
     def route(self, part: Part, weights: tuple[Tensor, ...], routing: Any) -> tuple[Tensor, ...]:
@@ -144,8 +150,12 @@ class NativePlan(Plan):
         poses = self.form.poses(blocks.gather(part.poses), *weights[1:])
         if self.form.bias:
             poses = pad(poses, (0, 1), value=1)
-        products = NativeProducts(self.library, self.geometry, poses, weights[0])
-        competition = InBlocks(self.library, blocks, self.job.gathered.over_parents, products.children)
+        products: Products
+        if self.shared:
+            products = SharedInBlocks(self.library, poses, weights[0])
+        else:
+            products = NativeProducts(self.library, self.geometry, poses, weights[0])
+        competition = InBlocks(self.library, blocks, self.job.gathered.over_parents, products.shape[-3])
         beside = {
             name: blocks.arrange(value)
             for name, value in (("mask", part.mask), ("couplings", part.couplings), ("kept", part.kept))

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchcaps.votes.competition import Competition, Reduce, silence
+from torchcaps.votes.competition import Competition, Reduce
 from torchcaps.votes.windows import Windows
 
 
@@ -161,7 +161,7 @@ class InBlocks(Competition):
     ) -> Tensor:
         if hard:
             return super().shares(scores, mask, kept, hard=hard, leaky=leaky)
-        couplings: Tensor = _Shares.apply(silence(scores, mask, kept, -math.inf), self, leaky)
+        couplings: Tensor = _Shares.apply(scores, self, mask, kept, leaky)
         return couplings
 
     def run(self, back: bool, parents: int, rows: int, *given: Any) -> None:
@@ -173,9 +173,17 @@ class InBlocks(Competition):
 
 
 class _Shares(torch.autograd.Function):
+    """Shares of masked children, and of parents that do not compete, are zero, and so are their gradients."""
+
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, competition: InBlocks, leaky: bool) -> Tensor:
+    def forward(
+        ctx: Any, scores: Tensor, competition: InBlocks, mask: Tensor | None, kept: Tensor | None, leaky: bool
+    ) -> Tensor:
         laid = innermost(scores)
+        if mask is not None:
+            laid = laid.masked_fill(~innermost(mask).unsqueeze(2), -math.inf)
+        if kept is not None:
+            laid = laid.masked_fill(~innermost(kept).unsqueeze(1), -math.inf)
         shares = torch.empty_like(laid)
         competition.run(False, laid.shape[2], laid.shape[0] * laid.shape[1], leaky, laid, shares)
         ctx.competition = competition
@@ -184,12 +192,12 @@ class _Shares(torch.autograd.Function):
         return result
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (shares,) = ctx.saved_tensors
         if torch.is_grad_enabled():
             weighed = shares * gradient
-            return weighed - shares * ctx.competition(weighed, torch.sum), None, None
+            return weighed - shares * ctx.competition(weighed, torch.sum), None, None, None, None
         laid, given = innermost(shares), innermost(gradient)
         result = torch.empty_like(laid)
         ctx.competition.run(True, laid.shape[2], laid.shape[0] * laid.shape[1], laid, given, result)
-        return outermost(result), None, None
+        return outermost(result), None, None, None, None

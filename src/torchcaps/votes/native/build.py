@@ -24,7 +24,7 @@ from torchcaps.votes.native.fork import survive_forks
 
 VARIABLE = "TORCHCAPS_NATIVE"
 SOURCE = Path(__file__).with_name("votes.c")
-SOURCES = (SOURCE, SOURCE.with_name("vectors.h"), SOURCE.with_name("competition.h"))
+SOURCES = (SOURCE, *map(SOURCE.with_name, ("vectors.h", "competition.h", "shared.h")))
 LARGEST = 64  # numbers of a pose or vote that the functions hold at a time
 NAMES = {torch.float32: "float", torch.float64: "double"}
 FLAGS = {  # what torch itself found that the processor can do

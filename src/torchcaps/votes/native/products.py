@@ -19,7 +19,29 @@ from torchcaps.votes.native.build import Geometry
 from torchcaps.votes.products import Products, Sums
 
 
-class NativeProducts(Products):
+class BlockProducts(Products):
+    """What all products in blocks of examples share."""
+
+    library: ctypes.CDLL
+
+    def _laid(self, values: Tensor) -> Tensor:
+        """Values [block lane x y] as the functions want them."""
+        if values.dtype != self.dtype or values.device.type != "cpu":
+            got = f"{values.dtype} on {values.device}"
+            raise TypeError(f"votes: expected numbers beside them of {self.dtype} on the CPU, got {got}. Convert them.")
+        return innermost(values)
+
+    def zeros(self) -> Tensor:
+        return self.sources[0].new_zeros(()).expand(self.shape[:-1])
+
+    def weigh(self, couplings: Tensor, weights: Tensor) -> Tensor:
+        if couplings.stride(-1) == 0:  # the same for all parents: so is the result
+            return super().weigh(couplings, weights)
+        result: Tensor = _Weigh.apply(couplings, weights, self.library)
+        return result
+
+
+class NativeProducts(BlockProducts):
     """The products of votes, for poses [block lane i e] and matrices [t j k c], those of child i % t."""
 
     def __init__(self, library: ctypes.CDLL, geometry: Geometry, poses: Tensor, weight: Tensor) -> None:
@@ -32,13 +54,6 @@ class NativeProducts(Products):
         self.weight = weight.detach().contiguous()
         self.children, self.parents, self.blocks, self.lanes = children, weight.shape[1], blocks, lanes
         self.shape = torch.Size((blocks, lanes, children, self.parents, geometry.out_dim))
-
-    def _laid(self, values: Tensor) -> Tensor:
-        """Values [block lane x y] as the functions want them."""
-        if values.dtype != self.dtype or values.device.type != "cpu":
-            got = f"{values.dtype} on {values.device}"
-            raise TypeError(f"votes: expected numbers beside them of {self.dtype} on the CPU, got {got}. Convert them.")
-        return innermost(values)
 
     def _pairs(self, values: Tensor) -> tuple[Tensor, int, int, int]:
         """A number for each pair [block lane i j], and its strides; zero where it is the same for all."""
@@ -116,15 +131,6 @@ class NativeProducts(Products):
             for_weight,
         )
         return outermost(for_poses), for_weight
-
-    def zeros(self) -> Tensor:
-        return self.poses.new_zeros(()).expand(self.shape[:-1])
-
-    def weigh(self, couplings: Tensor, weights: Tensor) -> Tensor:
-        if couplings.stride(-1) == 0:  # the same for all parents: so is the result
-            return super().weigh(couplings, weights)
-        result: Tensor = _Weigh.apply(couplings, weights, self.library)
-        return result
 
     def _call(self, name: str, *arguments: Any) -> None:
         sizes = (self.blocks, self.children, len(self.weight), self.parents)

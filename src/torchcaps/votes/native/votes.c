@@ -10,6 +10,7 @@
 
 #include "vectors.h"
 #include "competition.h"
+#include "shared.h"
 
 #define IN (ROWS * INNER)
 #define OUT (ROWS * COLS)
