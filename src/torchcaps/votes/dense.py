@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -24,15 +25,16 @@ class DenseProducts(Products):
         self.shape, self.dtype, self.device = votes.shape, votes.dtype, votes.device
         self.sources = (votes,)
         self._votes = votes.detach()
-        self._squares: tuple[Tensor, Tensor] | None = None  # of the distances from one place, and that place
+        self._last = threading.local()  # squares of the distances from one place, and that place
 
     def _squared(self, place: Tensor | None) -> Tensor:
         if place is None:
             return self._votes.square()
-        known = self._squares  # other threads may be at it
-        if known is None or known[1] is not place:  # asked for twice with the same place, made once
-            known = self._squares = _less(self._votes, place).square_(), place
-        return known[0]
+        if getattr(self._last, "place", None) is not place:  # asked for twice with the same place, made once
+            room = getattr(self._last, "squares", None)  # whoever asked for another place has read it
+            self._last.squares, self._last.place = _less(self._votes, place, room).square_(), place
+        squares: Tensor = self._last.squares
+        return squares
 
     def sums(
         self, pairs: Tensor, place: Tensor | None, masses: bool = False, first: bool = False, second: bool = False
@@ -72,9 +74,9 @@ class DenseProducts(Products):
 
         result = product(given.plain)
         if any(given.scaled):
-            self._squares = None
-            pivot = given.pivot
-            result.addcmul_(product(given.scaled), self._votes if pivot is None else _less(self._votes, pivot))
+            pivot, room = given.pivot, getattr(self._last, "squares", None)
+            self._last.place = None
+            result.addcmul_(product(given.scaled), self._votes if pivot is None else _less(self._votes, pivot, room))
         return (result,)
 
     def moved(self, offset: Tensor) -> Products:
@@ -96,10 +98,10 @@ class _Move(torch.autograd.Function):
         return gradient, None
 
 
-def _less(votes: Tensor, place: Tensor) -> Tensor:
-    """v = u - place in scratch room, [*b i j d]."""
+def _less(votes: Tensor, place: Tensor, room: Tensor | None = None) -> Tensor:
+    """v = u - place, [*b i j d], in this room, or in scratch room."""
     *leading, children, parents, dim = votes.shape
-    result = scratch((*leading, parents, children, dim), votes)
+    result = scratch((*leading, parents, children, dim), votes) if room is None else room.transpose(-3, -2)
     return torch.sub(votes.transpose(-3, -2), place.unsqueeze(-2), out=result).transpose(-3, -2)
 
 
