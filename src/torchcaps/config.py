@@ -19,14 +19,14 @@ from torchcaps.fields import as_json, read_fields
 from torchcaps.files import atomic_write
 
 Value = TypeVar("Value")
-PLAIN = ("cnn", "cnn-small", "textcnn", "bilstm")  # no capsules: nothing to route, nothing to draw from
+PLAIN = ("cnn", "cnn-small", "cnn-norb", "textcnn", "bilstm")  # no capsules: nothing to route, nothing to draw from
 TEXT = ("text-a", "text-b", "textcnn", "bilstm")  # for texts; all others are for images
 # What help shows for options that may be left out.
 Count = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
 Number = Annotated[float | None, arg(metavar="X", help_behavior_hint="")]
 Name = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
 Folder = Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")]
-Schedule = Literal["one-cycle", "exponential", "constant"]
+Schedule = Literal["one-cycle", "exponential", "slow-exponential", "constant"]
 Loss = Literal["margin", "spread", "nll", "cross-entropy"]
 Viewpoint = Literal["azimuth", "elevation"]
 
@@ -40,8 +40,8 @@ class TrainConfig:
     """The run folder to make; left out, a new one under runs/."""
 
     model: Name = None
-    """efficient, capsnet, matrix, matrix-small, cnn or cnn-small for images; text-a, text-b, textcnn or bilstm for
-    texts; left out, efficient or text-b."""
+    """efficient, capsnet, matrix, matrix-small, deep, cnn, cnn-small or cnn-norb for images; text-a, text-b, textcnn or
+    bilstm for texts; left out, efficient or text-b."""
     routing: Name = None
     """attention, dynamic, em, entropy, gaussian, heinsen, inverted, kde, kmeans, uniform or variational; left out, the
     model's own."""
@@ -62,7 +62,8 @@ class TrainConfig:
     lr: Number = None
     """The highest learning rate."""
     schedule: Annotated[Schedule | None, arg(metavar="NAME", help_behavior_hint="")] = None
-    """How the learning rate moves: one-cycle (up, then down to zero), exponential (0.96 in 2,000 steps), constant."""
+    """How the learning rate moves: one-cycle (up, then down to zero), exponential (0.96 in 2,000 steps),
+    slow-exponential (0.96 in 20,000 steps), constant."""
     weight_decay: Number = None
     """Decoupled weight decay (AdamW)."""
     loss: Annotated[Loss | None, arg(metavar="NAME", help_behavior_hint="")] = None

@@ -20,10 +20,19 @@ _COMMON = {
     "reconstruction": 0.0005,
 }
 _SABOUR = {**_COMMON, "images": 0, "batch_size": 128, "lr": 1e-3, "schedule": "exponential", "weight_decay": 0.0}
-_MATRIX = {**_COMMON, "images": 30_000, "batch_size": 32, "lr": 5e-3, "weight_decay": 1e-4, "reconstruction": 0.0}
+_MATRIX = {**_COMMON, "images": 135_000, "batch_size": 32, "lr": 1e-2, "weight_decay": 1e-4, "reconstruction": 0.0}
+_HINTON = {
+    **_SABOUR,
+    "batch_size": 64,
+    "lr": 3e-3,
+    "schedule": "slow-exponential",
+    "weight_decay": 2e-7,
+    "epochs": 300,
+    "reconstruction": 0.0,
+}
 # Beside the calibrated start of `models/calibrate.py`: what makes EM routing learn in minutes rather than days.
 _EM_OPTIONS = ("sharpness=0.0625", "variance_floor=0.1")
-_EM_MATRIX = ("standardise=true", "batch_norm=true", *_EM_OPTIONS)
+_EM_MATRIX = ("standardise=true", "batch_norm=true", "normalize_poses=true", *_EM_OPTIONS)
 _ROUTING_OPTIONS: dict[str | None, tuple[str, ...]] = {"em": _EM_OPTIONS, "heinsen": ("variance_floor=0.1",)}
 RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     "efficient": {
@@ -39,7 +48,7 @@ RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     "matrix": {
         "default": _MATRIX,
         "best": {**_MATRIX, "epochs": 50},
-        "paper": {**_SABOUR, "batch_size": 64, "lr": 3e-3, "weight_decay": 2e-7, "epochs": 300, "reconstruction": 0.0},
+        "paper": _HINTON,
     },
     "cnn": {
         "default": {**_COMMON, "lr": 1e-3},
@@ -47,6 +56,8 @@ RECIPES: dict[str, dict[str, dict[str, Any]]] = {
         "paper": {**_SABOUR, "epochs": 50, "augment": "shift"},
     },
 }
+RECIPES["cnn-norb"] = {**RECIPES["cnn"], "paper": {**_HINTON, "weight_decay": 0.0}}
+RECIPES["matrix"]["paper"]["option"] = ("standardise=true",)
 _TEXT = {
     **_COMMON,
     "images": 60_000,
@@ -71,7 +82,11 @@ for name in ("text-a", "text-b"):
     RECIPES[name]["best"] = {**_TEXT_CAPSULES, "epochs": 12, "option": _TEXT_OPTIONS}
     RECIPES[name]["paper"] = {**_ZHAO, "option": _PAPER_OPTIONS}
     RECIPES[name]["code"] = {**_ZHAO, "option": _CODE_OPTIONS, "down_weight": 0.25}
-RECIPES |= {"matrix-small": RECIPES["matrix"], "cnn-small": {**RECIPES["efficient"], "paper": RECIPES["cnn"]["paper"]}}
+RECIPES |= {
+    "matrix-small": RECIPES["matrix"],
+    "deep": RECIPES["matrix"],
+    "cnn-small": {**RECIPES["efficient"], "paper": RECIPES["cnn"]["paper"]},
+}
 _AUGMENT = {**dict.fromkeys(("toys", "toys-full", "smallnorb"), "norb"), "eth-80": "photo"}
 _AUGMENT |= dict.fromkeys(("cifar-10", "cifar-100"), "photo")
 
@@ -100,10 +115,10 @@ def complete(config: TrainConfig, examples: int, *, several: bool = False, texts
     if config.model in PLAIN:
         recipe["reconstruction"] = 0.0
     matrix = filled(config.model).startswith("matrix")
-    routing = config.routing or ("em" if matrix else None)
+    routing = config.routing or ("em" if matrix or config.model == "deep" else None)
     if routing in _ROUTING_OPTIONS and config.preset != "paper" and not texts:
         recipe["option"] = _EM_MATRIX if matrix and routing == "em" else _ROUTING_OPTIONS[routing]
-        if matrix and routing == "em" and not several:
+        if (matrix or config.model == "deep") and routing == "em" and not several:
             recipe["loss"] = "cross-entropy"
     own = {text.partition("=")[0] for text in config.option}
     if config.routing in ("attention", "uniform"):  # one pass: there is no last iteration

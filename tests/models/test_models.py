@@ -37,6 +37,8 @@ def test_parameter_counts_are_those_of_the_papers():
 
 def test_small_cnn_has_the_size_of_efficient():
     assert abs(count("cnn-small") - count("efficient", decoder=False)) < 100
+    norb = tc.create_model("cnn-norb", image_shape=(2, 32, 32), classes=5)
+    assert sum(parameter.numel() for parameter in norb.parameters()) == 4_253_349
 
 
 @pytest.mark.parametrize("name", IMAGE_MODELS)
@@ -267,7 +269,7 @@ def test_calibration_brings_votes_to_unit_spread():
     assert abs(total / count) < 0.1
 
 
-def test_calibration_leaves_other_routings_alone():
+def test_calibration_leaves_a_healthy_start_alone():
     model = tc.create_model(image_shape=(1, 20, 20), classes=3)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     calibrate(model, torch.rand(4, 1, 20, 20))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from torchcaps.errors import check_count
 from torchcaps.layers.parts import routing_for, transform_for
+from torchcaps.layers.residual import add_children
 from torchcaps.routing import Routing
 from torchcaps.types import Capsules, Routed, Step
 from torchcaps.votes import backends as _backends  # noqa: F401  (the engine knows them from here on)
@@ -30,6 +31,8 @@ class RoutedLayer(nn.Module):
     is such that children of length 0.7 under uniform couplings sum to a length of about one: squash is neither
     saturated nor silent, and learning starts at the first step. For this a layer must know about how many children a
     parent sees (expected_children, else in_capsules, else 1024) and how many parents share a child (rivals).
+    normalize_poses: a layer norm with learned gain and shift on the poses of children before they vote. skip: add each
+    parent to the child in its place (see `residual`); both make deep stacks train.
     tile_bytes: how many bytes the votes of one tile may take (see `tiling`); 0 keeps all votes, which only gradients of
     gradients need.
     """
@@ -49,6 +52,8 @@ class RoutedLayer(nn.Module):
         expected_children: int | None = None,
         rivals: float | None = None,
         any_grid: bool = False,
+        normalize_poses: bool = False,
+        skip: bool = False,
         tile_bytes: int | None = None,
         **routing_options: Any,
     ) -> None:
@@ -66,17 +71,39 @@ class RoutedLayer(nn.Module):
         if tile_bytes is not None:
             check_count(owner, "tile_bytes", tile_bytes, 0)
         self.tile_bytes = tile_bytes
+        self.norm = nn.LayerNorm(in_dim) if normalize_poses else None
+        self.skip = skip
         self._said: set[str] = set()  # plans that were logged
         if std is None and not isinstance(votes, VoteTransform) and not self.routing.averages:
             children = expected_children or in_capsules or 1024
-            vote = 0.7 * math.sqrt(self.votes.fan_out())  # the length of a vote, for weights of standard deviation one
+            length = math.sqrt(in_dim) if normalize_poses else 0.7  # of a child
+            vote = length * math.sqrt(self.votes.fan_out())  # of a vote, for weights of standard deviation one
             start = (rivals or out_capsules) / (vote * math.sqrt(children))
             # Few children of a dense layer would need votes so long that the first couplings are all or nothing.
             self.votes.start_at(start if rivals else min(start, 0.4 / vote))
 
     def gather(self, children: Capsules) -> Gathered:
-        """The children of every parent."""
+        """The children of every parent, as they vote."""
+        if self.norm is None:
+            return self._gather(children)
+        return self._gather(self._checked(children)._replace(poses=self.norm(children.poses)))
+
+    def _gather(self, children: Capsules) -> Gathered:
         raise NotImplementedError
+
+    def _checked(self, children: Capsules) -> Capsules:
+        """The children, if they are what this layer takes."""
+        raise NotImplementedError
+
+    def _in_place(self, children: Capsules) -> Capsules:
+        """For a skip connection: the child in the place of each parent."""
+        return children
+
+    def _joined(self, parents: Routed, children: Capsules) -> Routed:
+        if not self.skip:
+            return parents
+        poses, activations, _ = add_children(Capsules(*parents[:2]), self._in_place(children))
+        return parents._replace(poses=poses, activations=activations)
 
     def _laid_out(self, routed: Routed) -> Routed:
         """The couplings in the layer's own shape."""
@@ -107,11 +134,13 @@ class RoutedLayer(nn.Module):
         """The parents of these children."""
         gathered = self.gather(children)
         poses, activations = route(self._job(gathered), 2, self._said)
-        return Capsules(poses, activations, gathered.parent_mask)
+        parents = Capsules(poses, activations, gathered.parent_mask)
+        return add_children(parents, self._in_place(children)) if self.skip else parents
 
     def route(self, children: Capsules, couplings: Tensor | None = None) -> Routed:
         """The parents together with the couplings that made them; from given couplings (in that shape) if any."""
-        return self._laid_out(Routed(*route(self._job(self.gather(children), couplings), 3, self._said)))
+        routed = Routed(*route(self._job(self.gather(children), couplings), 3, self._said))
+        return self._laid_out(self._joined(routed, children))
 
     def trace(self, children: Capsules, couplings: Tensor | None = None) -> list[Step]:
         """The routing's `Routed` and objective after every iteration."""
@@ -123,7 +152,7 @@ class RoutedLayer(nn.Module):
             couplings=None if couplings is None else self._flat(couplings),
             over_parents=gathered.over_parents,
         )
-        return [Step(self._laid_out(step.routed), step.objective) for step in steps]
+        return [Step(self._laid_out(self._joined(step.routed, children)), step.objective) for step in steps]
 
 
 # What a user may tell a routed layer, beside the options of its routing.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchcaps.errors import check_choice
+from torchcaps.errors import check_choice, complaint
 from torchcaps.layers.base import RoutedLayer
 from torchcaps.layers.coordinates import check_coordinates, coordinates_of
 from torchcaps.routing import Routing
@@ -43,14 +43,21 @@ class ClassCapsules(RoutedLayer):
             check_coordinates("ClassCapsules", coordinates, out_dim, dimensions)
         sizes = (in_capsules, out_capsules, in_dim, out_dim)
         options.setdefault("expected_children", 36 * in_capsules)
+        if options.get("skip"):
+            remedy = "Leave skip out, or use DenseCapsules."
+            raise complaint("ClassCapsules", "no skip: classes are in no child's place", "skip=True", remedy)
         super().__init__(*sizes, votes=votes, routing=routing, any_grid=True, **options)
         self.dimensions = dimensions
         self.coordinates = coordinates
         self.coordinate_scale = coordinate_scale
 
-    def gather(self, children: Capsules) -> Gathered:
+    def _checked(self, children: Capsules) -> Capsules:
         axes = "b h w i e" if self.dimensions == 2 else "b t i e"
         check_capsules("ClassCapsules", children, self.dimensions + 3, axes, self.votes.in_capsules, self.votes.in_dim)
+        return children
+
+    def _gather(self, children: Capsules) -> Gathered:
+        self._checked(children)
         grid, offsets = tuple(children.poses.shape[1:-2]), None
         if self.coordinates is not None:
             offsets = coordinates_of(grid, self.votes.out_dim, self.coordinates, self.coordinate_scale)

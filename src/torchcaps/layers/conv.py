@@ -14,6 +14,7 @@ from torch import Tensor
 
 from torchcaps.errors import check_choice, check_count, complaint
 from torchcaps.layers.base import RoutedLayer
+from torchcaps.layers.residual import at_centers, check_skip
 from torchcaps.routing import Routing
 from torchcaps.types import Capsules, Routed, check_capsules
 from torchcaps.votes.job import Gathered
@@ -64,13 +65,28 @@ class ConvCapsules(RoutedLayer):
         if any(p >= k for p, k in zip(self.padding, kernel, strict=True)):
             got = f"padding={self.padding} for kernel_size={kernel}"
             raise complaint("ConvCapsules", "padding below kernel_size", got, "Use less padding.")
+        if self.skip:
+            check_skip("ConvCapsules", in_capsules, out_capsules, in_dim, out_dim)
+            if any(p > k // 2 for p, k in zip(self.padding, kernel, strict=True)):
+                got = f"padding={self.padding} for kernel_size={kernel}"
+                raise complaint(
+                    "ConvCapsules", "padding of at most half a kernel for skip=True", got, "Use less padding."
+                )
         self.dimensions = dimensions
         self.competition = competition
         self.in_capsules = in_capsules
 
-    def gather(self, children: Capsules) -> Gathered:
+    def _checked(self, children: Capsules) -> Capsules:
         axes = "b h w i e" if self.dimensions == 2 else "b t i e"
         check_capsules("ConvCapsules", children, self.dimensions + 3, axes, self.in_capsules, self.votes.in_dim)
+        return children
+
+    def _in_place(self, children: Capsules) -> Capsules:
+        where = (self.kernel_size, self.stride, self.padding)
+        return Capsules(*(None if part is None else at_centers(part, *where) for part in children))  # type: ignore[arg-type]
+
+    def _gather(self, children: Capsules) -> Gathered:
+        self._checked(children)
         windows = windows_of(tuple(children.poses.shape[1:-2]), self.kernel_size, self.stride, self.padding)
         if min(windows.out) < 1:
             got = f"a grid of {windows.grid}"

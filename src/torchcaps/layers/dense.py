@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchcaps.layers.base import RoutedLayer
+from torchcaps.layers.residual import check_skip
 from torchcaps.routing import Routing
 from torchcaps.types import Capsules, check_capsules
 from torchcaps.votes.job import Gathered
@@ -15,8 +16,8 @@ class DenseCapsules(RoutedLayer):
     """Children [b i e] to parents [b j d].
 
     votes: "full", "shared" (in_capsules may be None: any number of children), "factorised" or "matrix".
-    routing: a name or a `Routing`. Further arguments are `vote_bias`, `normalise`, `std`, `expected_children` and
-    `tile_bytes` (see `RoutedLayer`), and the options of a routing given by name, as in
+    routing: a name or a `Routing`. Further arguments are `vote_bias`, `normalise`, `std`, `expected_children`,
+    `normalize_poses`, `skip` and `tile_bytes` (see `RoutedLayer`), and the options of a routing given by name, as in
     `DenseCapsules(..., routing="em", iterations=2)`.
     """
 
@@ -32,7 +33,12 @@ class DenseCapsules(RoutedLayer):
         **options: Any,
     ) -> None:
         super().__init__(in_capsules, out_capsules, in_dim, out_dim, votes=votes, routing=routing, **options)
+        if self.skip:
+            check_skip("DenseCapsules", in_capsules, out_capsules, in_dim, out_dim)
 
-    def gather(self, children: Capsules) -> Gathered:
+    def _gather(self, children: Capsules) -> Gathered:
+        return Gathered(self._checked(children))
+
+    def _checked(self, children: Capsules) -> Capsules:
         check_capsules("DenseCapsules", children, 3, "b i e", self.votes.in_capsules, self.votes.in_dim)
-        return Gathered(children)
+        return children

@@ -13,7 +13,8 @@ from torchcaps.layers.base import LAYER_OPTIONS
 from torchcaps.models.base import CapsuleModel, ImageModel, ImageShape
 from torchcaps.models.calibrate import calibrate
 from torchcaps.models.capsnet import CapsNet
-from torchcaps.models.cnn import CNN, SmallCNN
+from torchcaps.models.cnn import CNN, NorbCNN, SmallCNN
+from torchcaps.models.deep import DeepCapsules
 from torchcaps.models.efficient import EfficientCapsNet
 from torchcaps.models.matrix import MatrixCapsules, SmallMatrixCapsules
 from torchcaps.models.text import TextA, TextB, TextCapsules, TextModel
@@ -26,8 +27,10 @@ IMAGE_MODELS: dict[str, type[ImageModel]] = {
     "capsnet": CapsNet,
     "matrix": MatrixCapsules,
     "matrix-small": SmallMatrixCapsules,
+    "deep": DeepCapsules,
     "cnn": CNN,
     "cnn-small": SmallCNN,
+    "cnn-norb": NorbCNN,
 }
 TEXT_MODELS: dict[str, type[TextModel]] = {
     "text-a": TextA,
@@ -95,10 +98,12 @@ __all__ = [
     "BiLSTM",
     "CapsNet",
     "CapsuleModel",
+    "DeepCapsules",
     "EfficientCapsNet",
     "ImageModel",
     "MatrixCapsules",
     "Model",
+    "NorbCNN",
     "SmallCNN",
     "SmallMatrixCapsules",
     "TextA",

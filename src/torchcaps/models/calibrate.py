@@ -1,113 +1,178 @@
 """A start that depends on the data, so that every layer learns from the first step.
 
-EM's activation is a logistic of the votes' spread times the children's mass. Both depend on the layer: averaging many
-votes shrinks poses from layer to layer, and a parent in a convolution has few children where a class has hundreds. With
-one temperature and one starting cost for all (as in Hinton 2018) most layers start fully active or silent, and in a
-small network stay so. Measured on a batch of images, layer by layer, three things are set: the scale of the votes, so
-that their standard deviation about a parent is about one (in the manner of Mishkin & Matas 2016); the inverse
-temperature, in units of the layer's mass; and beta_use, so that a parent of average spread is half active.
+Votes that are too small or too large, activations that are all zero or all one, and gradients that vanish on the way
+down are one fault: a layer whose starting scale does not suit what it is given. `calibrate` sends a batch through a
+model and sets the scale of each capsule layer just before that layer computes, so that the next one sees what it will
+see in training (in the manner of Mishkin & Matas 2016). What a user gave stays as it is.
 
-In text capsules, a squash takes away short vectors, the more the shorter they are, and their gradients with them; layer
-upon layer, with children that count as much as they are active, nothing is left. Primary poses and votes are scaled so
-that the median capsule of each layer has a length that a squash neither flattens nor silences.
+Parents that are squashed sums of votes: votes are scaled until the median parent has a length that a squash neither
+flattens nor silences. Parents that are means of votes: votes get a standard deviation of one. Where an activation is a
+logistic of a cost (EM, variational), the cost is moved so that a parent of average spread is half active, and EM's
+inverse temperature is counted in units of the layer's mass: a parent in a convolution has few children where a class
+has hundreds, and with one temperature for all (as in Hinton 2018) most layers start active or silent and stay so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchcaps.functional import spread
-from torchcaps.layers import RoutedLayer
-from torchcaps.models.base import CapsuleModel, fit_layer
-from torchcaps.models.text import Branch, TextCapsules
+from torchcaps.layers import PrimaryCapsules, RoutedLayer
 from torchcaps.routing.em import EM
+from torchcaps.routing.variational import Variational
 from torchcaps.types import Capsules
+from torchcaps.votes.job import Gathered
 
-# Inverse temperature per unit of mass: of inner layers, and of the last one, whose activations face the loss.
+# EM's inverse temperature per unit of mass: of inner layers, and of the last one, whose activations face the loss.
 INNER, LAST = 1.0, 0.3
-
-
-LENGTH = 0.35  # of the median capsule of a text
-MOST = 8.0  # how many times larger or smaller a start may become
-
-
-def calibrate(model: CapsuleModel | TextCapsules, inputs: Tensor) -> None:
-    """Set the starting scales of a model from a batch of what it will learn from, in place."""
-    if isinstance(model, TextCapsules):
-        _calibrate_lengths(model, inputs)
-    else:
-        _calibrate_em(model, inputs)
+LENGTH = 0.35  # of the median capsule where activations are lengths of squashed vectors
+HEALTHY = (0.1, 0.85)  # a model with such median lengths in all layers is left as it is
+MOST = 8.0  # how many times larger or smaller squashed vectors may become
+PASSES = 6  # scaling votes changes couplings, and these change lengths and spreads
+EXAMPLES = 4  # whose votes are held at a time
 
 
 @torch.no_grad()
-def _calibrate_lengths(model: TextCapsules, tokens: Int[Tensor, "b t"], passes: int = 6) -> None:
-    if model.loss != "margin" or any(layer.routing.averages for layer in model.routed_layers):
+def calibrate(model: nn.Module, *inputs: Any) -> None:
+    """Set the starting scales of all capsule layers in a model from a batch of its inputs, in place.
+
+    model: any module that calls capsule layers. What was given when a layer was made stays: `std`, and for the routing
+    `preset`, `beta_use`, `inverse_temperature` and `beta_active`.
+    """
+    layers = [module for module in model.modules() if isinstance(module, RoutedLayer | PrimaryCapsules)]
+    order: list[nn.Module] = []
+    lengths: list[float] = []
+
+    def look(layer: nn.Module, given: Any) -> None:
+        order.append(layer)
+        if _squashes(layer):
+            lengths.append(_median(layer.forward(given)))
+
+    _run(model, inputs, layers, look)
+    routed = [layer for layer in order if isinstance(layer, RoutedLayer)]
+    if not routed:
         return
-    training = model.training
+    healthy = all(HEALTHY[0] <= length <= HEALTHY[1] for length in lengths)
+    done: set[nn.Module] = set()
+
+    def set_scale(layer: nn.Module, given: Any) -> None:
+        if layer in done or (healthy and _squashes(layer)):
+            return
+        done.add(layer)
+        if isinstance(layer, RoutedLayer):
+            _calibrate(layer, given, LAST if layer is routed[-1] else INNER)
+        elif isinstance(layer, PrimaryCapsules) and _squashes(layer):
+            _lengthen_primary(layer, given)
+
+    _run(model, inputs, layers, set_scale)
+
+
+def _squashes(layer: nn.Module) -> bool:
+    """Are activations lengths of squashed vectors?"""
+    if isinstance(layer, PrimaryCapsules):
+        return layer.activations is None
+    return isinstance(layer, RoutedLayer) and not layer.routing.averages
+
+
+def _run(model: nn.Module, inputs: tuple[Any, ...], layers: list[Any], see: Callable[[nn.Module, Any], object]) -> None:
+    """The model on these inputs, with batch norm as it would be in training; `see` is called before each layer."""
+    training = {module: module.training for module in model.modules()}
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    buffers = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
+    handles = [layer.register_forward_pre_hook(lambda layer, given: see(layer, given[0]) and None) for layer in layers]
     model.eval()
-    vectors, ends = model.features(tokens)
-    for branch in model.branches:
-        assert isinstance(branch, Branch)
-        capsules, scale = branch.children_of(vectors, ends), 1.0
-        for _ in range(passes):
-            before, scale = scale, min(max(scale * _lengthening(capsules), 1 / MOST), MOST)
-            for weight in branch.primary.poses.parameters():
-                weight.mul_(scale / before)
-            capsules = branch.children_of(vectors, ends)
-        for layer in branch.routed_layers:
-            children = fit_layer(layer, capsules)
-            start = layer.votes.std
-            for _ in range(passes):
-                wanted = layer.votes.std * _lengthening(layer(children))
-                # Many parents for few children stay short whatever the votes: routing gives each child to one of them.
-                layer.votes.start_at(min(max(wanted, start / MOST), start * MOST))
-            capsules = layer(children)
-    model.train(training)
+    for norm in norms:
+        norm.training = training[norm]
+    try:
+        model(*inputs)
+    finally:
+        for buffer, before in buffers:
+            buffer.copy_(before)
+        for handle in handles:
+            handle.remove()
+        for module, mode in training.items():
+            module.training = mode
+
+
+def _calibrate(layer: RoutedLayer, children: Capsules, temperature: float) -> None:
+    routing = layer.routing
+    if isinstance(routing, EM) and routing.variant > 1:
+        _calibrate_em(layer, routing, children, temperature)
+    elif routing.averages:
+        wanted = routing.prior_variance**0.5 if isinstance(routing, Variational) else 1.0
+        _scale_votes(layer, lambda: wanted / max(_vote_std(layer, children), 1e-12))
+        if isinstance(routing, Variational) and "beta_active" not in routing.given:
+            odds = torch.logit(layer.forward(children).activations.flatten(0, -2), eps=1e-6).mean(0)
+            routing.beta_active.sub_(odds / routing.inverse_temperature)
+    else:
+        start = layer.votes.std
+        _scale_votes(layer, lambda: _lengthening(layer.forward(children)), (start / MOST, start * MOST))
+
+
+def _scale_votes(
+    layer: RoutedLayer, factor: Callable[[], float], bounds: tuple[float, float] = (0.0, float("inf"))
+) -> None:
+    """Scale the starting votes by a factor that is asked for again and again, unless their scale was given."""
+    if layer.votes.std_given or layer.votes.normalise:
+        return
+    for _ in range(PASSES):
+        wanted = layer.votes.std * factor()
+        layer.votes.start_at(min(max(wanted, bounds[0]), bounds[1]))
+
+
+def _lengthen_primary(layer: PrimaryCapsules, features: Tensor) -> None:
+    scale = 1.0
+    for _ in range(PASSES):
+        before, scale = scale, min(max(scale * _lengthening(layer.forward(features)), 1 / MOST), MOST)
+        for weight in layer.poses.parameters():
+            weight.mul_(scale / before)
+
+
+def _median(capsules: Capsules) -> float:
+    lengths = capsules.activations if capsules.mask is None else capsules.activations[capsules.mask]
+    return float(lengths.median())
 
 
 def _lengthening(capsules: Capsules) -> float:
     """What to multiply vectors with before their squash, so that the median length comes nearer to the one wanted."""
-    lengths = capsules.activations if capsules.mask is None else capsules.activations[capsules.mask]
-    ratio = float(lengths.median().clamp(1e-6, 1 - 1e-6))
-    return ((LENGTH / (1 - LENGTH)) / (ratio / (1 - ratio))) ** 0.3  # routing answers more than in proportion
+    ratio = min(max(_median(capsules), 1e-6), 1 - 1e-6)
+    return float(((LENGTH / (1 - LENGTH)) / (ratio / (1 - ratio))) ** 0.3)  # routing answers more than in proportion
 
 
-@torch.no_grad()
-def _calibrate_em(model: CapsuleModel, images: Float[Tensor, "b c h w"], passes: int = 4) -> None:
-    layers = model.routed_layers
-    if all(_learned_costs(layer) is None for layer in layers):
-        return
-    training = model.training
-    model.train()  # batch norm as in the first step
-    capsules = model.children_of(images)
-    for layer in layers:
-        capsules = fit_layer(layer, capsules)
-        if (routing := _learned_costs(layer)) is not None:
-            for _ in range(passes):  # scaling votes changes couplings, and these the spread
-                log_std, _ = _spread(layer, capsules, routing.variance_floor)
-                layer.votes.start_at(layer.votes.std * float(torch.exp(-log_std.mean())))
-            log_std, mass = _spread(layer, capsules, routing.variance_floor)
-            wanted = LAST if layer is layers[-1] else INNER
-            routing.inverse_temperature.fill_(wanted / (mass * routing.annealing(routing.iterations - 1)))
-            routing.beta_use.copy_(-log_std.unsqueeze(-1).expand_as(routing.beta_use))
-        capsules = layer(capsules)
-    model.train(training)
+def _calibrate_em(layer: RoutedLayer, routing: EM, children: Capsules, temperature: float) -> None:
+    def wanted() -> float:
+        return float(torch.exp(-_spread(layer, children, routing.variance_floor)[0].mean()))
+
+    _scale_votes(layer, wanted)
+    log_std, mass = _spread(layer, children, routing.variance_floor)
+    if "inverse_temperature" not in routing.given:
+        routing.inverse_temperature.fill_(temperature / (mass * routing.annealing(routing.iterations - 1)))
+    if "beta_use" not in routing.given:
+        routing.beta_use.copy_(-log_std.unsqueeze(-1).expand_as(routing.beta_use))
 
 
-def _learned_costs(layer: RoutedLayer) -> EM | None:
-    return layer.routing if isinstance(layer.routing, EM) and layer.routing.variant > 1 else None
+def _parts(layer: RoutedLayer, children: Capsules) -> list[Gathered]:
+    """Children a few examples at a time: the votes of all would be large."""
+    several = zip(*(part.split(EXAMPLES) for part in children if part is not None), strict=True)
+    return [layer.gather(Capsules(*part)) for part in several]
 
 
-def _spread(layer: RoutedLayer, children: Capsules, floor: float, examples: int = 4) -> tuple[Tensor, float]:
+def _vote_std(layer: RoutedLayer, children: Capsules) -> float:
+    """The root of the mean square of the votes' numbers."""
+    squares = [layer.vote(part).square().mean() for part in _parts(layer, children)]
+    return float(torch.stack(squares).mean().sqrt())
+
+
+def _spread(layer: RoutedLayer, children: Capsules, floor: float) -> tuple[Tensor, float]:
     """Each parent type's mean logarithm of the standard deviation of its votes, [j], and the mean mass of a parent."""
     logs, shares = [], []
-    for start in range(0, len(children.poses), examples):  # the votes of all would be large
-        few = Capsules(*(part if part is None else part[start : start + examples] for part in children))  # type: ignore[arg-type]
-        gathered = layer.gather(few)
-        votes, activations = layer.vote(gathered), gathered.activations
-        routed = layer.routing(votes, activations, mask=gathered.mask, over_parents=gathered.over_parents)
+    for part in _parts(layer, children):
+        votes, activations = layer.vote(part), part.activations
+        routed = layer.routing(votes, activations, mask=part.mask, over_parents=part.over_parents)
         weights = routed.couplings * activations.unsqueeze(-1)
         masses = weights.sum(-2) + 1e-7
         variances = spread(weights, votes, routed.poses) / masses.unsqueeze(-1) + floor

@@ -1,7 +1,8 @@
 """The convolutional networks that capsules are compared with.
 
 `cnn`: the baseline of Sabour, Frosst, Hinton 2017, 35,445,522 parameters for MNIST. `cnn-small`: the stem of
-Efficient-CapsNet with an ordinary head, of the same size as that network.
+Efficient-CapsNet with an ordinary head, of the same size as that network. `cnn-norb`: the baseline of Hinton, Sabour,
+Frosst 2018, 4,253,349 parameters for two-channel images of 32x32 pixels and 5 classes.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcaps.errors import check_positive
-from torchcaps.models.base import ImageModel, ImageShape
+from torchcaps.errors import check_positive, check_range
+from torchcaps.models.base import ImageModel, ImageShape, check_size
 from torchcaps.models.efficient import efficient_stem
 from torchcaps.types import Capsules
 
@@ -50,6 +51,29 @@ class CNN(_Network):
             nn.ReLU(),
             nn.Dropout(0.5),
             nn.Linear(192, classes),
+        )
+
+
+class NorbCNN(_Network):
+    """Two convolutions 5x5 with 32 and 64 channels, each with a pooling 2x2, then 1,024 units and the classes."""
+
+    def __init__(self, image_shape: ImageShape, classes: int, *, dropout: float = 0.5) -> None:
+        super().__init__(image_shape, classes)
+        check_range("NorbCNN", "dropout", dropout, 0, 0.95)
+        check_size("NorbCNN", self.image_shape, 4)
+        channels, height, width = self.image_shape
+        self.network = nn.Sequential(
+            nn.Conv2d(channels, 32, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(64 * (height // 4) * (width // 4), 1024),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(1024, classes),
         )
 
 

@@ -55,7 +55,7 @@ class MatrixCapsules(CapsuleModel):
             raise complaint("MatrixCapsules", "a routing's name", f"a {type(routing).__name__}", remedy)
         check_choice("MatrixCapsules", "routing", routing, list(ROUTINGS))
         # A routing that does not listen to activations hears the lengths of squashed poses instead.
-        kind = "matrix" if _listens(routing, options) else "vector"
+        kind = "matrix" if listens(routing, options) else "vector"
         options = {"votes": "matrix", "routing": routing, **options}
         stem: list[nn.Module] = [Standardise()] if standardise else []
         stem += [nn.Conv2d(image_shape[0], a, 5, stride=2), *([nn.BatchNorm2d(a)] if batch_norm else []), nn.ReLU()]
@@ -73,7 +73,7 @@ class MatrixCapsules(CapsuleModel):
         )
 
 
-def _listens(name: str, options: dict[str, Any]) -> bool:
+def listens(name: str, options: dict[str, Any]) -> bool:
     """Does a routing with these options weigh children by their activations? Only a routing that is made can tell."""
     known = routing_options(name)
     given = {"in_capsules": 1, "out_capsules": 1, "out_dim": 16, "vote_std": 1.0, **options}

@@ -47,14 +47,13 @@ class EM(Gaussian):
     variant: 1 a plain mixture (pi_j weighs parents: `gaussian` with diagonal covariance); 2 the parent's activation
     replaces pi_j; 3 child activations weigh the votes; 4 (the paper) the cost counts the mass of its children.
     preset: "paper", or the official code's "official" (convolutional layers) and "official-class" (the last layer);
-    every argument given beside it wins over it. inverse_temperature is that of the last of infinitely many iterations:
-    iteration t uses it times 1 - inverse_temperature_decay^(t+1); it is a buffer, to be raised while training.
+    every argument given beside it wins over it. Left out, it is the paper's, with a start that `calibrate` may change.
+    inverse_temperature is that of the last of infinitely many iterations: iteration t uses it times
+    1 - inverse_temperature_decay^(t+1); it is a buffer, to be raised while training.
     beta_use and beta_active are starting values, one for each parent (beta_use one for each pose dimension too with
     beta_per_dimension). vote_std: the standard deviation to expect of votes that do not agree; beta_use starts at minus
     its logarithm, so that such votes cost nothing and parents start half active. Layers fill it in, like the sizes.
-    damping: the share of the previous mean kept in the new one. sharpness: a factor of the log-density in the E-step:
-    in many dimensions densities differ so much that couplings are all or nothing from the second iteration on, and 1 /
-    out_dim (the log-density per dimension) keeps them soft.
+    damping: the share of the previous mean kept in the new one. sharpness: see `Gaussian`.
     """
 
     inverse_temperature: Tensor
@@ -66,7 +65,7 @@ class EM(Gaussian):
         out_capsules: int | None = None,
         out_dim: int | None = None,
         variant: int = 4,
-        preset: str = "paper",
+        preset: str | None = None,
         inverse_temperature: float | None = None,
         inverse_temperature_decay: float = 0.95,
         damping: float | None = None,
@@ -83,6 +82,9 @@ class EM(Gaussian):
         leaky: bool = False,
         sampling: float = 1.0,
     ) -> None:
+        numbers = {"inverse_temperature": inverse_temperature, "beta_use": beta_use}
+        given = {word for word, value in numbers.items() if value is not None or preset is not None}
+        preset = "paper" if preset is None else preset
         check_choice(self.name, "preset", preset, list(EM_PRESETS))
 
         def chosen(word: str, value: float | None) -> float:
@@ -93,6 +95,7 @@ class EM(Gaussian):
             covariance="diagonal",
             variance_floor=chosen("variance_floor", variance_floor),
             mass_floor=chosen("mass_floor", mass_floor),
+            sharpness=sharpness,
             gradients=gradients,
             hard=hard,
             leaky=leaky,
@@ -100,9 +103,8 @@ class EM(Gaussian):
         )
         check_choice(self.name, "variant", variant, [1, 2, 3, 4])
         self.preset = preset
+        self.given = given  # what a calibrated start leaves alone
         check_range(self.name, "inverse_temperature_decay", inverse_temperature_decay, 0, 1)
-        check_positive(self.name, "sharpness", sharpness)
-        self.sharpness = sharpness
         self.variant = variant
         self.loss = "nll" if variant == 1 else "spread"
         self.uses_activations = variant != 2
@@ -146,9 +148,6 @@ class EM(Gaussian):
         active = self.beta_active if self.beta_active_scale == 1 else self.beta_active_scale * self.beta_active
         return logsigmoid(self.inverse_temperature * self.annealing(step) * (active - cost))
 
-    def assign(self, votes: Votes, clusters: Mixture, scores: Tensor, step: int) -> Tensor:
-        return self.log_density(votes, clusters, sharpness=self.sharpness, offset=clusters.log_prior)
-
     def annealing(self, step: int) -> float:
         """The share of the inverse temperature that iteration `step` uses."""
         return 1 - self.inverse_temperature_decay ** (step + 1)
@@ -157,5 +156,5 @@ class EM(Gaussian):
         self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Mixture, step: int
     ) -> Tensor | None:
         """Minus the log-likelihood for the plain mixture; activations in place of pi_j descend nothing known."""
-        plain = self.variant == 1 and self.damping == 0 and self.sharpness == 1
+        plain = self.variant == 1 and self.damping == 0
         return super().objective(votes, couplings, weights, clusters, step) if plain else None

@@ -34,7 +34,9 @@ class Gaussian(Routing):
     covariance: "full", "diagonal", "spherical", or "fixed" (the same `variance` for all, never fitted).
     variance_floor is added to every variance; to a full covariance it is added times one plus the mean variance, so
     that fewer children than dimensions stay harmless at any scale. mass_floor is added to every cluster's mass. Set
-    floors to zero only for many children, as in plain clustering.
+    floors to zero only for many children, as in plain clustering. sharpness: a factor of the log-density in the E-step:
+    in many dimensions densities differ so much that couplings are all or nothing from the second iteration on, and 1 /
+    out_dim (the log-density per dimension) keeps them soft.
     """
 
     loss = "nll"
@@ -50,9 +52,11 @@ class Gaussian(Routing):
         variance: float = 1.0,
         variance_floor: float = 1e-4,
         mass_floor: float = 1e-7,
+        sharpness: float = 1.0,
         **competition: Any,
     ) -> None:
         super().__init__(iterations, **competition)
+        check_positive(self.name, "sharpness", sharpness)
         check_choice(self.name, "covariance", covariance, ["full", "diagonal", "spherical", "fixed"])
         check_positive(self.name, "variance", variance)
         check_range(self.name, "variance_floor", variance_floor, 0)
@@ -61,6 +65,7 @@ class Gaussian(Routing):
         self.variance = variance
         self.variance_floor = variance_floor
         self.mass_floor = mass_floor
+        self.sharpness = sharpness
 
     def update(
         self,
@@ -102,10 +107,9 @@ class Gaussian(Routing):
         """log pi_j, the cluster's share of the mass (eq. 9)."""
         return (masses / masses.sum(-1, keepdim=True)).clamp(min=torch.finfo(masses.dtype).tiny).log()
 
-    def log_density(
-        self, votes: Votes, clusters: Mixture, *, sharpness: float = 1.0, offset: Tensor | float = 0.0
-    ) -> Tensor:
+    def log_density(self, votes: Votes, clusters: Mixture, *, offset: Tensor | float = 0.0) -> Tensor:
         """sharpness log N(vote; mean, covariance) + offset [*b j], for every pair, [*b i j] (eqs. 2, 10)."""
+        sharpness = self.sharpness
         if self.covariance == "full":
             centred = as_votes(votes).dense() - clusters.means.unsqueeze(-3)
             root = torch.linalg.cholesky_ex(clusters.covariances).L
@@ -129,6 +133,8 @@ class Gaussian(Routing):
         self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Mixture, step: int
     ) -> Tensor | None:
         """Minus the log-likelihood; with hard couplings the likelihood of the best cluster."""
+        if self.sharpness != 1:
+            return None
         scores = self.assign(votes, clusters, couplings, step)
         likelihood = scores.amax(-1) if self.hard else scores.logsumexp(-1)
         if self.leaky:

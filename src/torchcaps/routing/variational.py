@@ -46,7 +46,7 @@ class Variational(Gaussian):
         prior_variance: float | None = None,
         inverse_temperature: float = 1.0,
         beta_use: float | None = None,
-        beta_active: float = 0.0,
+        beta_active: float | None = None,
         vote_std: float | None = None,
         gradients: str = "all",
         hard: bool = False,
@@ -59,6 +59,7 @@ class Variational(Gaussian):
                 'Pass it, or name the routing in a layer, which knows it: DenseCapsules(..., routing="variational").'
             )
             raise complaint(self.name, "out_capsules for its learned betas", "out_capsules=None", remedy)
+        self.given = set() if beta_active is None else {"beta_active"}  # what a calibrated start leaves alone
         vote_std = 1.0 if vote_std is None else vote_std
         check_positive(self.name, "vote_std", vote_std)
         prior_variance = vote_std**2 if prior_variance is None else prior_variance
@@ -78,7 +79,7 @@ class Variational(Gaussian):
         self.inverse_temperature = inverse_temperature
         beta_use = -(1 + LOG_2PI) / 2 - math.log(vote_std) if beta_use is None else beta_use
         self.beta_use = nn.Parameter(torch.full((out_capsules,), float(beta_use)))
-        self.beta_active = nn.Parameter(torch.full((out_capsules,), float(beta_active)))
+        self.beta_active = nn.Parameter(torch.full((out_capsules,), float(beta_active or 0)))
 
     def update(
         self,

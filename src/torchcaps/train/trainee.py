@@ -54,12 +54,13 @@ def learning_rate_factor(schedule: str, step: int, steps: int) -> float:
     """The learning rate at a step, as a share of the highest.
 
     "one-cycle" (Smith 2018): a cosine from 1/25 up in three tenths of the steps, then a cosine down to nearly zero;
-    "exponential" (Sabour 2017): 0.96 in every 2,000 steps; "constant".
+    "exponential" (Sabour 2017): 0.96 in every 2,000 steps; "slow-exponential" (Hinton 2018): in every 20,000;
+    "constant".
     """
     if schedule == "constant":
         return 1.0
-    if schedule == "exponential":
-        return max(1e-3, 0.96 ** (step / 2000))
+    if schedule in ("exponential", "slow-exponential"):
+        return max(1e-3, 0.96 ** (step / (2000 if schedule == "exponential" else 20_000)))
     rise = max(1, round(0.3 * steps))
     if step < rise:
         return 1 / 25 + (1 - 1 / 25) * (1 - math.cos(math.pi * step / rise)) / 2

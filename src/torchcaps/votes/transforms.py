@@ -53,6 +53,7 @@ class VoteTransform(nn.Module):
         self.in_dim = in_dim
         self.out_dim = out_dim
         self.normalise = normalise
+        self.std_given = std is not None  # then nobody but the user changes it
         self.std = self.fan_in() ** -0.5 if std is None else std
         each = () if in_capsules is None or self.shared_bias else (in_capsules,)
         self.bias = nn.Parameter(torch.zeros(*each, out_capsules, out_dim)) if bias else None

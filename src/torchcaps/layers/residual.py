@@ -1,0 +1,37 @@
+"""What lets routed layers be stacked: normalized poses of children, and skip connections past a layer.
+
+Both are off unless asked for; the papers' networks have neither. A stack in which each layer normalizes what it is
+given and adds its parents to their children (as transformers do) keeps poses, activations and gradients at one scale,
+however deep it is.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from torchcaps.errors import complaint
+from torchcaps.types import Capsules
+
+
+def check_skip(owner: str, types: int | None, out_capsules: int, in_dim: int, out_dim: int) -> None:
+    """Refuse a skip connection between capsules that do not correspond to each other."""
+    if types != out_capsules or in_dim != out_dim:
+        expected = "as many parents as children, with poses of one size, for skip=True"
+        got = f"{types} x {in_dim} -> {out_capsules} x {out_dim}"
+        raise complaint(owner, expected, got, "Choose equal sizes, or skip=False.")
+
+
+def at_centers(values: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...]) -> Tensor:
+    """Values of places [b *grid ...] at the middle of each window, [b *out ...]."""
+    for axis, (k, s, p) in enumerate(zip(kernel, stride, padding, strict=True), 1):
+        first, count = k // 2 - p, (values.shape[axis] + 2 * p - k) // s + 1
+        values = values[(slice(None),) * axis + (slice(first, first + s * (count - 1) + 1, s),)]
+    return values
+
+
+def add_children(parents: Capsules, children: Capsules) -> Capsules:
+    """Parents with the poses of the children in their places added, and the mean of both activations."""
+    poses, activations = children.silent_poses(), children.activations
+    if children.mask is not None:
+        activations = activations.masked_fill(~children.mask, 0)
+    return Capsules(parents.poses + poses, (parents.activations + activations) / 2, parents.mask)

@@ -1,0 +1,77 @@
+"""Deep capsules: a stem of convolutions, routed layers in residual blocks, and class capsules, for images of any size.
+
+Each block normalizes the poses that it is given, routes 3x3 windows to as many types of capsules, and adds the parents
+to the children in their places: poses, activations and gradients keep their scale however many blocks there are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from torchcaps.errors import check_choice, check_count, complaint
+from torchcaps.layers import ClassCapsules, ConvCapsules, Decoder, PrimaryCapsules, RoutedLayer
+from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
+from torchcaps.models.matrix import listens
+from torchcaps.routing import ROUTINGS, routing_options
+
+SIDE = 8  # places of the grid of capsules, at most, along each side
+DIM = 16  # numbers of a pose
+SOFTER = {
+    "sharpness": 1 / DIM
+}  # of densities: else couplings are all or nothing, and gradients grow from layer to layer
+
+
+class DeepCapsules(CapsuleModel):
+    """depth counts routed layers, that of the classes included. capsules: types of them at each place of a grid of at
+    most 8 x 8. channels: of the first convolution; each one that halves the image doubles them, up to four times as
+    many. routing and further arguments go to all routed layers.
+    """
+
+    def __init__(
+        self,
+        image_shape: ImageShape,
+        classes: int,
+        *,
+        depth: int = 4,
+        capsules: int = 8,
+        channels: int = 32,
+        routing: str = "em",
+        decoder: bool | Decoder = False,
+        coordinates: str | None = "column",
+        **options: Any,
+    ) -> None:
+        image_shape = check_image_shape("DeepCapsules", image_shape)
+        check_size("DeepCapsules", image_shape, 8)
+        for word, count in (("depth", depth), ("capsules", capsules), ("channels", channels)):
+            check_count("DeepCapsules", word, count)
+        if not isinstance(routing, str):  # one object would be one set of parameters for all layers
+            remedy = "Enter yours in tc.ROUTINGS and name it."
+            raise complaint("DeepCapsules", "a routing's name", f"a {type(routing).__name__}", remedy)
+        check_choice("DeepCapsules", "routing", routing, list(ROUTINGS))
+        softer = {word: value for word, value in SOFTER.items() if word in routing_options(routing)}
+        options = {"votes": "matrix", "routing": routing, "normalize_poses": True, **softer, **options}
+        stem, width = _stem(image_shape, channels)
+        kind = "matrix" if listens(routing, options) else "vector"
+        blocks: list[RoutedLayer] = [
+            ConvCapsules(capsules, capsules, DIM, DIM, 3, padding=1, **{"skip": True, **options})
+            for _ in range(depth - 1)
+        ]
+        options.pop("skip", None)
+        last = ClassCapsules(capsules, classes, DIM, DIM, coordinates=coordinates, **options)
+        primary = PrimaryCapsules(width, capsules, DIM, kind=kind)
+        super().__init__(
+            image_shape, classes, stem, primary, [*blocks, last], make_decoder(decoder, classes, image_shape)
+        )
+
+
+def _stem(image_shape: ImageShape, channels: int) -> tuple[nn.Sequential, int]:
+    """Convolutions that halve the image until it is small enough for capsules, and how many channels they give."""
+    layers: list[nn.Module] = []
+    before, side, width, stride = image_shape[0], max(image_shape[1:]), channels, 1
+    while True:
+        layers += [nn.Conv2d(before, width, 3, stride, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+        if side <= SIDE:
+            return nn.Sequential(*layers), width
+        before, width, stride, side = width, min(2 * width, 4 * channels), 2, (side + 1) // 2
