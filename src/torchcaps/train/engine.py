@@ -15,6 +15,7 @@ import lightning.pytorch as pl
 import torch
 from torch.utils.data import DataLoader
 
+from torchcaps.analysis.vitals import EXAMPLES, vitals
 from torchcaps.card import write_card
 from torchcaps.config import TrainConfig, filled
 from torchcaps.data import Splits, TextSet, Vocabulary, read_vectors
@@ -33,7 +34,7 @@ from torchcaps.train.log import logged, say, write_log
 from torchcaps.train.plan import checked, draft, planned
 from torchcaps.train.prepare import prepare, quiet
 from torchcaps.train.progress import Progress, WholeFiles
-from torchcaps.train.trainee import Order, Share, Trainee, loader
+from torchcaps.train.trainee import Order, Share, Trainee, class_loss, loader
 
 PRECISIONS: dict[str, Literal["32-true", "16-mixed", "bf16-mixed"]] = {
     "float32": "32-true",
@@ -167,7 +168,10 @@ def _fit_whole(run: Run, parts: Splits) -> Run:
         words = run.words().words
         model.set_vectors(read_vectors(config.vectors).table(words, generator))
     trainee, batches = prepare(model, parts.train, config, team.here())
-    progress = Progress(run)
+    few = parts.validation if len(parts.validation) else parts.train
+    shown = few.batch(torch.arange(min(EXAMPLES, len(few))))
+    loss = partial(class_loss, trainee.kind, model)
+    progress = Progress(run, lambda model: vitals(model, shown, loss))
     first = team.here().rank == 0
     if first and run.weights.exists() and not run.checkpoint.exists():  # begun anew: what there is must not be lost
         os.replace(run.weights, run.path("model.previous.safetensors"))

@@ -10,6 +10,7 @@ import sys
 import time
 import warnings
 import zipfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from tqdm.auto import tqdm
 
+from torchcaps.analysis.vitals import Vitals
 from torchcaps.errors import InputError
 from torchcaps.facts import METRICS
 from torchcaps.files import atomic_write, open_regular
@@ -51,10 +53,15 @@ class WholeFiles(TorchCheckpointIO):
 
 
 class Progress(pl.Callback):
-    """Shows how training goes and keeps what it gives: best weights, last checkpoint, metrics."""
+    """Shows how training goes and keeps what it gives: best weights, last checkpoint, metrics.
 
-    def __init__(self, run: Run) -> None:
+    look: how the routed layers of a model fare, asked after every epoch.
+    """
+
+    def __init__(self, run: Run, look: Callable[[Any], dict[str, Vitals]] | None = None) -> None:
         self.run = run
+        self.look = look or (lambda model: {})
+        self.layers: list[dict[str, Any]] = []
         self.began = False
         self.highest = -math.inf
         self.waited = 0
@@ -63,12 +70,14 @@ class Progress(pl.Callback):
         self.started = 0.0
         self.trained = 0.0  # when the last batch was done
         self.stopped = False
+        self.silent: set[str] = set()  # layers that were told of
 
     def state_dict(self) -> dict[str, Any]:
-        return {"highest": self.highest, "waited": self.waited, "rows": self.rows}
+        return {"highest": self.highest, "waited": self.waited, "rows": self.rows, "layers": self.layers}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.highest, self.waited, self.rows = (state[word] for word in ("highest", "waited", "rows"))
+        self.layers = state.get("layers", [])
 
     def on_train_start(self, trainer: pl.Trainer, trainee: Any) -> None:
         self.began = True
@@ -122,14 +131,18 @@ class Progress(pl.Callback):
         self.highest = max(self.highest, validation_accuracy)
         if self._enough(validation_accuracy):
             trainer.should_stop = self.stopped = True
+        found = self.look(trainee.model) if first else {}
         if first:
-            self._save_metrics()
+            self._save(self.run.metrics, METRICS, self.rows)
+            self._keep_vitals(row["epoch"], found)
         trainer.save_checkpoint(self.run.checkpoint)
         if not first:
             return
         if trainer.logger is not None:
             trainer.logger.log_metrics(row, step=row["epoch"])
-        say(self._line(row, better, trainer.max_epochs), self.run.log)
+        active = "/".join(f"{each.activation:.2f}" for each in found.values())
+        say(self._line(row, better, trainer.max_epochs) + (f"   active {active}" if found else ""), self.run.log)
+        self._tell_of_silence(found)
 
     def _enough(self, accuracy: float) -> bool:
         """Whether the run ends before its last epoch."""
@@ -157,12 +170,34 @@ class Progress(pl.Callback):
             f"{validation}   {row['examples_per_second']:,.0f} examples/s   {row['seconds']:.0f} s"
         )
 
-    def _save_metrics(self) -> None:
+    def _save(self, path: Path, columns: Sequence[str], rows: list[dict[str, Any]]) -> None:
         text = io.StringIO()
-        writer = csv.DictWriter(text, METRICS, lineterminator="\n")
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: f"{value:.6g}" for name, value in row.items()} for row in self.rows)
-        atomic_write(self.run.metrics, text.getvalue())
+        writer.writerows(
+            {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in row.items()} for row in rows
+        )
+        atomic_write(path, text.getvalue())
+
+    def _keep_vitals(self, epoch: int, found: dict[str, Vitals]) -> None:
+        self.layers += [{"epoch": epoch, "layer": name, **each._asdict()} for name, each in found.items()]
+        if self.layers:
+            self._save(self.run.path("layers.csv"), ("epoch", "layer", *Vitals._fields), self.layers)
+
+    def _tell_of_silence(self, found: dict[str, Vitals]) -> None:
+        """Say, once for each layer, that it has died, and what to try."""
+        for name, each in found.items():
+            if not each.silent or name in self.silent:
+                continue
+            self.silent.add(name)
+            what = "none of its capsules is active" if each.dead == each.parents else "no gradient reaches it"
+            given = "normalize_poses=true" in self.run.config.option
+            remedy = "" if given else " --option normalize_poses=true, or"
+            say(
+                f"{name} has died: {what}. Try{remedy} a lower --lr than {self.run.config.lr:g}.",
+                self.run.log,
+                error=True,
+            )
 
     def on_exception(self, trainer: pl.Trainer, trainee: Any, exception: BaseException) -> None:
         """Ctrl-C before the first epoch has ended leaves a usable run too; non-finite numbers are not written."""

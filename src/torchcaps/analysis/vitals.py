@@ -1,0 +1,68 @@
+"""How the routed layers of a network fare while it learns: a quick look at a few examples, after every epoch."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+
+from torchcaps.analysis.cost import Loss, gradient_norms
+from torchcaps.analysis.health import STARVED, dead_below
+from torchcaps.analysis.layers import children_of_layers, named_layers
+from torchcaps.data import Batch
+from torchcaps.evaluate import judging
+from torchcaps.models import CapsuleModel, Model, TextCapsules
+
+EXAMPLES = 32
+
+
+class Vitals(NamedTuple):
+    """One routed layer. activation: the mean. dead, starved: how many types of parents are active on no example, and
+    receive less than a tenth of an even share; of `parents`. entropy: of couplings in a window, 1 where they are
+    uniform, 0 where each child has one parent. gradient: the norm of the loss's gradient by the poses that the layer is
+    given.
+    """
+
+    activation: float
+    dead: int
+    starved: int
+    parents: int
+    entropy: float
+    gradient: float
+
+    @property
+    def silent(self) -> bool:
+        """Does the layer tell the next one nothing, or learn nothing?"""
+        return self.dead == self.parents or not self.gradient > 0
+
+
+def vitals(model: Model, batch: Batch, loss: Loss) -> dict[str, Vitals]:
+    """Each routed layer by its name; nothing where there are none. Weights and random numbers stay as they are."""
+    if not isinstance(model, CapsuleModel | TextCapsules):
+        return {}
+    found = {}
+    with judging(model) as device:
+        batch = Batch(batch.inputs.to(device), batch.labels.to(device))
+        gradients = gradient_norms(model, batch, loss)
+        with torch.no_grad():
+            seen, _ = children_of_layers(model, batch.inputs)
+            for name, layer in named_layers("vitals", model).items():
+                _, activations, couplings = layer.route(seen[name])
+                parents = activations.shape[-1]
+                most = activations.flatten(0, -2).amax(0)
+                flat = couplings.flatten(0, -2).abs().double()  # [n j]
+                total = flat.sum(-1, keepdim=True)
+                mass = flat.sum(0) * parents / total.sum().clamp(min=1e-30)
+                shares = flat / total.clamp(min=1e-30)
+                real = (total > 0).sum().clamp(min=1)  # of children that are there
+                entropy = -torch.xlogy(shares, shares).sum() / real / math.log(max(2, parents))
+                found[name] = Vitals(
+                    float(activations.mean()),
+                    int((most < dead_below(layer.routing, parents)).sum()),
+                    int((mass < STARVED).sum()),
+                    parents,
+                    float(entropy),
+                    gradients[name].poses,
+                )
+    return found
