@@ -16,7 +16,7 @@ from .layers import (
     class_mask,
 )
 from .losses import margin_loss, reconstruction_loss, spread_loss, spread_margin
-from .models import MODELS, create_model
+from .models import MODELS, calibrate, create_model
 from .pretrained import PRETRAINED, load_pretrained
 from .routing import ROUTINGS, ContractError, Routing, check_routing, make_routing, routing_options
 from .runs import load
@@ -45,6 +45,7 @@ __all__ = [
     "Routing",
     "Step",
     "add_coordinates",
+    "calibrate",
     "check_routing",
     "class_mask",
     "create_model",
