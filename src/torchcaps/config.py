@@ -20,7 +20,7 @@ from torchcaps.files import atomic_write
 
 Value = TypeVar("Value")
 PLAIN = ("cnn", "cnn-small", "cnn-norb", "textcnn", "bilstm")  # no capsules: nothing to route, nothing to draw from
-TEXT = ("text-a", "text-b", "textcnn", "bilstm")  # for texts; all others are for images
+TEXT = ("text", "text-a", "text-b", "textcnn", "bilstm")  # for texts; all others are for images
 # What help shows for options that may be left out.
 Count = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
 Number = Annotated[float | None, arg(metavar="X", help_behavior_hint="")]
@@ -40,8 +40,8 @@ class TrainConfig:
     """The run folder to make; left out, a new one under runs/."""
 
     model: Name = None
-    """efficient, capsnet, matrix, matrix-small, deep, cnn, cnn-small or cnn-norb for images; text-a, text-b, textcnn or
-    bilstm for texts; left out, efficient or text-b."""
+    """efficient, capsnet, matrix, matrix-small, deep, cnn, cnn-small or cnn-norb for images; text, text-a, text-b,
+    textcnn or bilstm for texts; left out, efficient or text."""
     routing: Name = None
     """attention, dynamic, em, entropy, gaussian, heinsen, inverted, kde, kmeans, uniform or variational; left out, the
     model's own."""

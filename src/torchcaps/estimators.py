@@ -223,13 +223,13 @@ class CapsuleClassifier(_Capsules):
 class CapsuleTextClassifier(_Capsules):
     """A classifier of texts: X is a list of str.
 
-    model: "text-a", "text-b", "textcnn" or "bilstm". max_length: words of a text that are read; left out, 200. The
-    other options are those of `CapsuleClassifier`. After fit: classes_, model_, vocabulary_.
+    model: "text", "text-a", "text-b", "textcnn" or "bilstm". max_length: words of a text that are read; left out, 200.
+    The other options are those of `CapsuleClassifier`. After fit: classes_, model_, vocabulary_.
     """
 
     def __init__(
         self,
-        model: str = "text-b",
+        model: str = "text",
         *,
         routing: str | None = None,
         iterations: int | None = None,

@@ -96,7 +96,7 @@ def explain_texts(run: Run, texts: Sequence[str], *, top: int = 5) -> list[list[
     """For each text an explanation of each of its classes: of the most active one where a text has just one."""
     model = run.load_model()
     if not isinstance(model, TextCapsules):
-        remedy = "Train text-a or text-b."
+        remedy = "Train text, text-a or text-b."
         raise complaint("explain", "a run of text capsules", str(run.config.model), remedy)
     vocabulary = run.words()
     answers: list[list[Explanation]] = []

@@ -67,9 +67,8 @@ _TEXT = {
     "reconstruction": 0.0,
     "max_length": 200,
 }
-# Convolutional capsules cost a point or two wherever they were tried; the last iteration's gradients teach as well as
-# those of all, in two thirds of the time.
-_TEXT_OPTIONS = ("window=0", "padding=true", "dropout=0.5", "word_dropout=0.1")
+# The last iteration's gradients teach as well as those of all, in two thirds of the time.
+_TEXT_OPTIONS = ("padding=true", "dropout=0.5", "word_dropout=0.1")
 _TEXT_CAPSULES = {**_TEXT, "epochs": 6, "lr": 6e-3, "option": (*_TEXT_OPTIONS, "gradients=last")}
 _ZHAO = {**_TEXT, "images": 0, "epochs": 20, "batch_size": 25, "lr": 1e-3, "schedule": "constant", "weight_decay": 0.0}
 _PAPER_OPTIONS = ("dropout=0",)
@@ -77,9 +76,10 @@ _CODE_OPTIONS = (
     "dropout=0", "capsules=16", "stride=2", "squash=half", "vote_bias=false", "leaky=false", "amendment=false",
 )  # fmt: skip
 RECIPES |= {name: {"default": _TEXT, "best": {**_TEXT, "epochs": 16}, "paper": _ZHAO} for name in TEXT}
-for name in ("text-a", "text-b"):
+for name in ("text", "text-a", "text-b"):
     RECIPES[name]["default"] = _TEXT_CAPSULES
     RECIPES[name]["best"] = {**_TEXT_CAPSULES, "epochs": 12, "option": _TEXT_OPTIONS}
+for name in ("text-a", "text-b"):
     RECIPES[name]["paper"] = {**_ZHAO, "option": _PAPER_OPTIONS}
     RECIPES[name]["code"] = {**_ZHAO, "option": _CODE_OPTIONS, "down_weight": 0.25}
 RECIPES |= {
@@ -97,7 +97,7 @@ def complete(config: TrainConfig, examples: int, *, several: bool = False, texts
     several: each image shows more than one thing. texts: they are texts, no images.
     """
     if config.model is None:
-        config = dataclasses.replace(config, model="text-b" if texts else "efficient")
+        config = dataclasses.replace(config, model="text" if texts else "efficient")
     check_given(config)
     _check_kind(config, texts)
     if several and (config.augment not in (None, "none") or config.loss not in (None, "margin")):

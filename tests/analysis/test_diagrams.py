@@ -41,7 +41,7 @@ def test_shapes_without_a_window():
 
 def test_shapes_are_of_capsules_only():
     model = tc.create_model("textcnn", vocabulary=20, classes=2)
-    sentence = "text_shapes: expected a network of capsules for texts, got TextCNN. Choose text-a or text-b."
+    sentence = "text_shapes: expected a network of capsules for texts, got TextCNN. Choose text, text-a or text-b."
     with pytest.raises(InputError, match=sentence):
         text_shapes(model, torch.ones(1, 5, dtype=torch.long), tuple("abcde"))
 

@@ -207,6 +207,7 @@ def test_word_vectors_are_set_and_stay_where_they_are_not_tuned():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: create_model("text", vocabulary=9, classes=2, window=3), "no convolutional capsules, got window"),
         (lambda: create_model("text-a", classes=2), "expected vocabulary, and no other size, got no vocabulary"),
         (lambda: create_model("text-a", classes=2, vocabulary=9, image_shape=(1, 2, 3)), "got both image_shape and"),
         (lambda: create_model("capsnet", classes=2, vocabulary=9), "got no image_shape"),

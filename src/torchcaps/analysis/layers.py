@@ -28,7 +28,7 @@ def named_layers(owner: str, model: Any) -> dict[str, RoutedLayer]:
             for ngram, branch in branches.items()
             for name, layer in _named(branch.routed_layers).items()
         }
-    remedy = "Choose a run of efficient, capsnet, matrix, matrix-small, text-a or text-b."
+    remedy = "Choose a run of efficient, capsnet, matrix, matrix-small, deep, text, text-a or text-b."
     raise complaint(owner, "a network that routes capsules", type(model).__name__, remedy)
 
 

@@ -41,7 +41,7 @@ class TextShapes:
 def text_shapes(model: nn.Module, tokens: Int[Tensor, "1 t"], words: tuple[str, ...]) -> TextShapes:
     """Run a text through a model and keep the shape of every layer."""
     if not isinstance(model, TextCapsules):
-        remedy = "Choose text-a or text-b."
+        remedy = "Choose text, text-a or text-b."
         raise complaint("text_shapes", "a network of capsules for texts", type(model).__name__, remedy)
     with judging(model):
         vectors, ends = model.features(tokens)

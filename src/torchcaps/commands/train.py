@@ -18,7 +18,7 @@ def train_command(words: list[str]) -> None:
   torchcaps train mnist --model capsnet --preset paper --epochs 2
   torchcaps train toys --model matrix-small --routing em --iterations 2
   torchcaps train reviews.csv --text review --label stars --vectors glove.6B.50d.txt
-  torchcaps train mr --model text-b --folds 10 --out runs/mr
+  torchcaps train mr --folds 10 --out runs/mr
   torchcaps train --config runs/mine/config.json --seed 1 --out runs/other
   torchcaps train mnist --devices 4 --out runs/four   four GPUs; the same as torchrun --nproc-per-node 4
   torchcaps train --resume runs/mine"""

@@ -1,6 +1,6 @@
 """Ready-made networks for images and texts.
 
-`create_model("efficient", image_shape=(1, 28, 28), classes=10)`, `create_model("text-b", vocabulary=5000, classes=2)`.
+`create_model("efficient", image_shape=(1, 28, 28), classes=10)`, `create_model("text", vocabulary=5000, classes=2)`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torchcaps.models.cnn import CNN, NorbCNN, SmallCNN
 from torchcaps.models.deep import DeepCapsules
 from torchcaps.models.efficient import EfficientCapsNet
 from torchcaps.models.matrix import MatrixCapsules, SmallMatrixCapsules
-from torchcaps.models.text import TextA, TextB, TextCapsules, TextModel
+from torchcaps.models.text import Text, TextA, TextB, TextCapsules, TextModel
 from torchcaps.models.textnets import BiLSTM, TextCNN
 from torchcaps.models.vectors import VectorCapsules
 from torchcaps.routing import ROUTINGS, routing_options
@@ -33,6 +33,7 @@ IMAGE_MODELS: dict[str, type[ImageModel]] = {
     "cnn-norb": NorbCNN,
 }
 TEXT_MODELS: dict[str, type[TextModel]] = {
+    "text": Text,
     "text-a": TextA,
     "text-b": TextB,
     "textcnn": TextCNN,
@@ -106,6 +107,7 @@ __all__ = [
     "NorbCNN",
     "SmallCNN",
     "SmallMatrixCapsules",
+    "Text",
     "TextA",
     "TextB",
     "TextCNN",

@@ -271,6 +271,16 @@ class TextCapsules(TextModel):
         return [trace for branch in self.branches for trace in branch.trace(vectors, ends)]  # type: ignore[operator]
 
 
+class Text(TextCapsules):
+    """N-gram capsules that vote for the classes at once: Capsule-B without its layer of convolutional capsules."""
+
+    def __init__(self, vocabulary: int, classes: int, *, ngrams: tuple[int, ...] = (3, 4, 5), **options: Any) -> None:
+        if options.setdefault("window", 0) or "window_capsules" in options:
+            remedy = 'Choose "text-a" or "text-b", which have them.'
+            raise complaint("Text", "no convolutional capsules", "window or window_capsules", remedy)
+        super().__init__(vocabulary, classes, ngrams=ngrams, **options)
+
+
 class TextA(TextCapsules):
     """Capsule-A of Zhao 2018: 3-grams."""
 

@@ -36,7 +36,7 @@ class Evaluate:
 @dataclass(frozen=True)
 class TextInputs:
     run: Annotated[Positional[Path], arg(metavar="RUN")]
-    """The run folder; for texts, explain and similar need one of text-a or text-b."""
+    """The run folder; for texts, explain and similar need one of text, text-a or text-b."""
     inputs: Annotated[Positional[tuple[str, ...]], arg(metavar="INPUT...")]
     """Texts, files of them (tables, or a text in each line), or - for the lines of standard input."""
     text: Name = None

@@ -118,7 +118,7 @@ class DrawTextModel:
 
     text: Annotated[Positional[str], arg(metavar="TEXT")] = "the plot is thin but the acting is a joy"
     """The text."""
-    model: Literal["text-a", "text-b"] = "text-b"
+    model: Literal["text", "text-a", "text-b"] = "text-b"
     """Capsule-A (3-grams) or Capsule-B (3-, 4- and 5-grams), untrained, with two classes."""
     run: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
     """The model of this run instead."""
