@@ -24,9 +24,11 @@ SOFTER = {
 
 
 class DeepCapsules(CapsuleModel):
-    """depth counts routed layers, that of the classes included. capsules: types of them at each place of a grid of at
-    most 8 x 8. channels: of the first convolution; each one that halves the image doubles them, up to four times as
-    many. routing and further arguments go to all routed layers.
+    """A stem of convolutions, any number of routed layers in residual blocks, class capsules. For images of any size.
+
+    depth counts routed layers, that of the classes included. capsules: types of them at each place of a grid of at most
+    8 x 8. channels: of the first convolution; each one that halves the image doubles them, up to four times as many.
+    routing and further arguments go to all routed layers.
     """
 
     def __init__(
