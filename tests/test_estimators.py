@@ -41,7 +41,7 @@ def films():
 
 @pytest.fixture(scope="module")
 def critic(films):
-    return tc.CapsuleTextClassifier("text-a", epochs=30, batch_size=20, options=SMALL_TEXT, random_state=0).fit(*films)
+    return tc.CapsuleTextClassifier("text", epochs=30, batch_size=20, options=SMALL_TEXT, random_state=0).fit(*films)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")  # array_api needs SCIPY_ARRAY_API
@@ -140,7 +140,7 @@ def test_texts_are_learned(critic, films):
 
 
 def test_texts_are_cross_validated(films):
-    small = tc.CapsuleTextClassifier("text-a", epochs=1, options=SMALL_TEXT, random_state=0)
+    small = tc.CapsuleTextClassifier("text", epochs=1, options=SMALL_TEXT, random_state=0)
     assert cross_val_score(small, *films, cv=2).shape == (2,)
 
 

@@ -27,14 +27,17 @@ TINY = {
     "capsnet": {"channels": 4, "capsules": 2, "decoder": False},
     "matrix": {"sizes": (4, 2, 2, 2)},
     "matrix-small": {"sizes": (4, 2, 2, 2)},
+    "deep": {"depth": 3, "capsules": 2, "channels": 2},
     "cnn": {},
     "cnn-small": {"width": 0.1},
+    "cnn-norb": {},
+    "text": {"dim": 4, "filters": 4, "capsules": 2, "capsule_dim": 4},
     "text-a": {"dim": 4, "filters": 4, "capsules": 2, "capsule_dim": 4, "window_capsules": 2},
     "text-b": {"dim": 4, "filters": 4, "capsules": 2, "capsule_dim": 4, "window": 0, "padding": True},
     "textcnn": {"dim": 4, "filters": 4},
     "bilstm": {"dim": 4, "hidden": 4},
 }
-ROUTED = [name for name in TINY if name not in ("cnn", "cnn-small", "textcnn", "bilstm")]
+ROUTED = [name for name in TINY if name not in ("cnn", "cnn-small", "cnn-norb", "textcnn", "bilstm")]
 EXPORTED = [name for name in tc.ROUTINGS if name != "variational"]  # ONNX has no digamma
 OPTIONS = [
     ("dynamic", {"hard": True}),

@@ -52,7 +52,7 @@ def finished(tmp_path_factory):
 def test_run_folder_holds_everything(finished):
     names = {path.name for path in finished.folder.iterdir()}
     files = {"config.json", "data.json", "split.json", "metrics.csv", "model.safetensors", "last.ckpt", "README.md"}
-    assert names == files | {"train.log", ".torchcaps.lock"}
+    assert names == files | {"layers.csv", "train.log", ".torchcaps.lock"}
     rows = table_of(finished.folder)
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
     assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])

@@ -91,7 +91,7 @@ def describe_routings() -> list[dict[str, Any]]:
     for name in OFFERED:
         defaults = ROUTINGS[name].options()
         if name == "em":
-            defaults = {**defaults, **EM_PRESETS[defaults["preset"]]}
+            defaults = {**defaults, **EM_PRESETS[defaults["preset"] or "paper"]}
         made = _made(name)
         options = [
             {"name": word, "default": getattr(made, word) if defaults[word] is None else defaults[word], **told}

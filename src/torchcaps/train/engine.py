@@ -74,12 +74,7 @@ def _begin(config: TrainConfig, held: ExitStack) -> tuple[Run, Splits]:
     """A new run folder, which stays locked while `held` does, and its data."""
     asked = config
     config, parts = planned(config, read_data(config))
-    if asked.epochs is None and filled(config.epochs) > MANY:
-        say(
-            f"{len(parts.train):,} training examples are few: {config.epochs:,} epochs. --epochs N or --patience N end "
-            "sooner, as does Ctrl-C, which keeps the best weights.",
-            error=True,
-        )
+    many = asked.epochs is None and filled(config.epochs) > MANY
     folder = config.out or next_folder(config)
     config = dataclasses.replace(config, out=folder)
     if team.here().world > 1:
@@ -88,14 +83,25 @@ def _begin(config: TrainConfig, held: ExitStack) -> tuple[Run, Splits]:
     train = parts.train
     if not isinstance(train, TextSet):
         run = draft(config, parts)
+        _tell_of_many(config, parts, many)
         _lock_new(folder, held)
         return run.begin(parts), parts
     vectors = None if config.vectors is None else read_vectors(config.vectors)
     vocabulary = Vocabulary.build(train.texts, () if vectors is None else vectors.words, longest=config.max_length)
     run = draft(config, parts, len(vocabulary), None if vectors is None else vectors.vectors.shape[1])
+    _tell_of_many(config, parts, many)
     _lock_new(folder, held)
     run = run.begin(parts, vocabulary)
     return run, run.readable(parts)
+
+
+def _tell_of_many(config: TrainConfig, parts: Splits, many: bool) -> None:
+    if many:
+        say(
+            f"{len(parts.train):,} training examples are few: {config.epochs:,} epochs. --epochs N or --patience N end "
+            "sooner, as does Ctrl-C, which keeps the best weights.",
+            error=True,
+        )
 
 
 def _lock_new(folder: Path, held: ExitStack) -> None:
