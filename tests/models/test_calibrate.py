@@ -61,7 +61,7 @@ def loss_of(capsules, labels):
 
 
 def check(model, digits, low, most, steps=8):
-    """Mean activations from low to 0.95, gradients whose norms differ by less than a factor; the losses of a few steps."""
+    """Mean activations from low to 0.95, gradients whose norms differ by less than a factor; losses of a few steps."""
     calibrate(model, digits.inputs)
     seen, answer = seen_in(model, digits.inputs)
     for layer, capsules in zip(layers_of(model), seen, strict=True):
