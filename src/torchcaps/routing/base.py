@@ -255,6 +255,7 @@ class Routing(nn.Module):
                 scores = self.assign(votes, clusters, scores, step, **beside)
                 masked = None if unseen and step < last - 1 else mask
                 couplings = self.compete(scores, masked, kept, rivals)
+        del scores  # as large as the couplings
         clusters = update(couplings, clusters, last)
         if steps is not None:
             steps.append(self._step(votes, couplings, weights, clusters, last, over_parents, pivot))

@@ -31,6 +31,7 @@ class Variational(Gaussian):
     zero) and that of a variance count for. prior_variance: what a variance is without children; left out, vote_std
     squared, or one. beta_use and beta_active are starting values, one for each parent; beta_use left out is minus the
     entropy of a dimension of votes that do not agree. vote_std: their standard deviation; layers fill it in.
+    sharpness: see `Gaussian`.
     """
 
     loss = "spread"
@@ -47,13 +48,16 @@ class Variational(Gaussian):
         inverse_temperature: float = 1.0,
         beta_use: float | None = None,
         beta_active: float | None = None,
+        sharpness: float = 1.0,
         vote_std: float | None = None,
         gradients: str = "all",
         hard: bool = False,
         leaky: bool = False,
         sampling: float = 1.0,
     ) -> None:
-        super().__init__(iterations, gradients=gradients, hard=hard, leaky=leaky, sampling=sampling)
+        super().__init__(
+            iterations, sharpness=sharpness, gradients=gradients, hard=hard, leaky=leaky, sampling=sampling
+        )
         if out_capsules is None:
             remedy = (
                 'Pass it, or name the routing in a layer, which knows it: DenseCapsules(..., routing="variational").'
@@ -103,7 +107,7 @@ class Variational(Gaussian):
     def _log_prior(self, masses: Tensor, covariances: Tensor, step: int) -> Tensor:
         """What 10.46 has beside the density of a vote at the expected precision."""
         uncertain = self._log_slack(masses) - 1 / (self.mean_strength + masses)  # 10.64
-        return self._log_shares(masses) + covariances.shape[-1] / 2 * uncertain
+        return self._log_shares(masses) + self.sharpness * covariances.shape[-1] / 2 * uncertain
 
     def _log_shares(self, masses: Tensor) -> Tensor:
         """E log pi_j (10.66), [*b j]."""
@@ -128,6 +132,8 @@ class Variational(Gaussian):
         self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Mixture, step: int
     ) -> Tensor | None:
         """Minus the evidence lower bound (10.70): at the best posterior, a ratio of normalising constants."""
+        if self.sharpness != 1:
+            return None
         masses, dim = clusters.masses, votes.shape[-1]
         counts = self.concentration + masses
         start = torch.full_like(counts, self.concentration)

@@ -10,13 +10,15 @@ import copy
 import logging
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from torchcaps.types import Routed
 from torchcaps.votes.algebra import AnotherBackendError, Votes
 from torchcaps.votes.job import WANTED, Job, Part
 from torchcaps.votes.tiling import tiled
@@ -55,8 +57,8 @@ class Plan:
         """What a tile takes, about."""
         return min(self.rows, len(self.batch.poses)) * self.row_bytes
 
-    def route(self, part: Part, weights: tuple[Tensor, ...], routing: Any) -> tuple[Tensor, ...]:
-        """Poses, activations and couplings of a tile's parents, rows as in the batch."""
+    def route(self, part: Part, weights: tuple[Tensor, ...], routing: Any) -> Iterable[Tensor]:
+        """Poses, activations and couplings of a tile's parents, rows as in the batch; made when they are asked for."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -80,11 +82,12 @@ class PlanOfVotes(Plan):
 
     make: Callable[[Part, tuple[Tensor, ...]], Votes | Tensor]
 
-    def route(self, part: Part, weights: tuple[Tensor, ...], routing: Any) -> tuple[Tensor, ...]:
+    def route(self, part: Part, weights: tuple[Tensor, ...], routing: Any) -> Iterable[Tensor]:
         beside = {"mask": part.mask, "couplings": part.couplings, "over_parents": self.job.gathered.over_parents}
         if part.kept is not None:
             beside["kept"] = part.kept
-        return tuple(routing(self.make(part, weights), part.activations, **beside))
+        found: Routed = routing(self.make(part, weights), part.activations, **beside)
+        return found
 
 
 def plan_of_votes(
@@ -179,7 +182,7 @@ def _run(plan: Plan, count: int) -> tuple[Tensor, ...]:
     def work(part: list[Tensor | None], given: list[Tensor]) -> tuple[Tensor, ...]:
         ready = tuple(given[: len(weights)])
         own = with_parameters(routing, dict(zip(learned, given[len(weights) :], strict=True)))
-        return plan.route(Part(*part), ready, own)[:count]  # type: ignore[arg-type]
+        return tuple(islice(plan.route(Part(*part), ready, own), count))  # type: ignore[arg-type]
 
     return tiled(work, list(plan.batch), [*weights, *learned.values()], plan.rows, job.watched, plan.keep)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -145,7 +146,7 @@ class NativePlan(Plan):
     shared: bool  # votes of matrices that children share, which are never made
     windows: Windows | None
 
-    def route(self, part: Part, weights: tuple[Tensor, ...], routing: Any) -> tuple[Tensor, ...]:
+    def route(self, part: Part, weights: tuple[Tensor, ...], routing: Any) -> Iterable[Tensor]:
         blocks = Blocks(len(part.poses), self.windows, self.lanes)
         poses = self.form.poses(blocks.gather(part.poses), *weights[1:])
         if self.form.bias:
@@ -162,4 +163,4 @@ class NativePlan(Plan):
             if value is not None
         }
         routed = routing(Votes(products), blocks.gather(part.activations), **beside, over_parents=competition)
-        return tuple(blocks.restore(each) for each in routed)
+        return (blocks.restore(each) for each in routed)

@@ -145,16 +145,23 @@ class InBlocks(Competition):
     def even(self, like: Tensor, leaky: bool) -> Tensor | None:
         if self.local:
             return super().even(like, leaky)
-        each = self.usual.even(like.new_empty(()).expand(1, *self.blocks.out, *like.shape[2:]), leaky)
-        return None if each is None else self.for_windows(each[0, ..., :1], like)
+        blocks = self.blocks
+        assert blocks.windows is not None
+        each = self.usual.even(like.new_empty(()).expand(1, *blocks.out, *like.shape[2:]), leaky)
+        if each is None:
+            return None
+        name = ("even in blocks", blocks.groups, blocks.together, blocks.lanes, *like.shape[2:], leaky, like.dtype)
+        return blocks.windows.table(name, like.device, lambda: self._laid(each[0, ..., :1])).expand(like.shape)
 
     def for_windows(self, values: Tensor, like: Tensor) -> Tensor:
-        if values.ndim == 2:
-            return values.expand(like.shape)
+        return (values if values.ndim == 2 else self._laid(values)).expand(like.shape)
+
+    def _laid(self, values: Tensor) -> Tensor:
+        """Values of the pairs of windows, [*out i j], in blocks: [block lane i j], or with one lane for all."""
         blocks = self.blocks
         one = Blocks(1, blocks.windows, blocks.together)  # the windows of one example
         laid = one.arrange(values.unsqueeze(0)).repeat(blocks.groups, 1, 1, 1)  # [block w i j]
-        return laid.repeat_interleave(blocks.lanes // blocks.together, 1).expand(like.shape)
+        return laid if blocks.together == 1 else laid.repeat_interleave(blocks.lanes // blocks.together, 1)
 
     def shares(
         self, scores: Tensor, mask: Tensor | None, kept: Tensor | None, *, hard: bool = False, leaky: bool = False
