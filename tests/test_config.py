@@ -28,7 +28,9 @@ def test_flags_are_frozen():
 def test_every_model_has_a_recipe_that_fills_in_everything(preset):
     assert RECIPES.keys() == MODELS.keys()
     assert set(TEXT) == TEXT_MODELS.keys()
-    for model in RECIPES:
+    papers = [model for model in RECIPES if "paper" in RECIPES[model]]
+    assert set(RECIPES) - set(papers) == {"deep"}  # which is of no paper
+    for model in papers if preset == "paper" else RECIPES:
         config = complete(TrainConfig(model=model, preset=preset), 1000, texts=model in TEXT)
         for name in ("epochs", "batch_size", "lr", "schedule", "weight_decay", "reconstruction", "augment"):
             assert getattr(config, name) is not None
@@ -51,7 +53,7 @@ def test_paper_presets_are_the_papers():
 
 def test_pairs_take_any_model_and_preset_without_augmentation():
     for model in IMAGE_MODELS:
-        for preset in ("default", "paper", "best"):
+        for preset in RECIPES[model]:
             config = complete(TrainConfig("multimnist", model=model, preset=preset), 1000, several=True)
             assert (config.augment, config.loss) == ("none", None)
 

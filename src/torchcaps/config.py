@@ -73,7 +73,7 @@ class TrainConfig:
     reconstruction: Number = None
     """Weight of the squared error of the reconstruction, summed over pixels; 0 for no decoder."""
     augment: Name = None
-    """none, shift, affine, photo or norb: how training images are varied; left out, what suits the data."""
+    """none, shift, affine, photo, light or norb: how training images are varied; left out, what suits the data."""
 
     size: Count = None
     """Resize images to this many pixels a side."""

@@ -131,8 +131,8 @@ class CapsuleClassifier(_Capsules):
     model: a name (torchcaps list models), for images; left out, "efficient". routing, iterations: left out, the model's
     own. options: further options of the model and its routing, as in `create_model`. epochs: times through the
     examples. batch_size, lr: left out, those of the model's recipe. reconstruction: the weight of a decoder's error;
-    0 for no decoder. augment: how images are varied ("none", "shift", "affine", "photo", "norb"). device: "auto",
-    "cpu", "cuda" or "mps". random_state: a whole number makes fits repeatable. verbose: 1 for a bar.
+    0 for no decoder. augment: how images are varied ("none", "shift", "affine", "photo", "light", "norb"). device:
+    "auto", "cpu", "cuda" or "mps". random_state: a whole number makes fits repeatable. verbose: 1 for a bar.
 
     After fit: classes_, model_ (the network), input_shape_ (of one example), n_features_in_ (X.shape[1]).
     """

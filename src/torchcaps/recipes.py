@@ -48,7 +48,6 @@ RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     "matrix": {
         "default": _MATRIX,
         "best": {**_MATRIX, "epochs": 50},
-        "paper": _HINTON,
     },
     "cnn": {
         "default": {**_COMMON, "lr": 1e-3},
@@ -56,8 +55,8 @@ RECIPES: dict[str, dict[str, dict[str, Any]]] = {
         "paper": {**_SABOUR, "epochs": 50, "augment": "shift"},
     },
 }
-RECIPES["cnn-norb"] = {**RECIPES["cnn"], "paper": {**_HINTON, "weight_decay": 0.0}}
-RECIPES["matrix"]["paper"]["option"] = ("standardise=true",)
+RECIPES["matrix"]["paper"] = {**_HINTON, "option": ("standardise=true",)}
+RECIPES["cnn-norb"] = {**RECIPES["cnn"], "paper": {**RECIPES["matrix"]["paper"], "weight_decay": 0.0}}
 _TEXT = {
     **_COMMON,
     "images": 60_000,
@@ -84,11 +83,25 @@ for name in ("text-a", "text-b"):
     RECIPES[name]["code"] = {**_ZHAO, "option": _CODE_OPTIONS, "down_weight": 0.25}
 RECIPES |= {
     "matrix-small": RECIPES["matrix"],
-    "deep": RECIPES["matrix"],
+    "deep": {preset: RECIPES["matrix"][preset] for preset in ("default", "best")},
     "cnn-small": {**RECIPES["efficient"], "paper": RECIPES["cnn"]["paper"]},
 }
 _AUGMENT = {**dict.fromkeys(("toys", "toys-full", "smallnorb"), "norb"), "eth-80": "photo"}
 _AUGMENT |= dict.fromkeys(("cifar-10", "cifar-100"), "photo")
+# smallNORB as Hinton et al. (2018) take it: images of 48 pixels, of which a network sees windows of 32.
+NORB_SIZE, NORB_CROP = 48, 32
+
+
+def with_size(config: TrainConfig) -> TrainConfig:
+    """The config with the size of the paper's images, where that is asked for; to be called before data are read."""
+    if config.size is None and _as_paper_takes_norb(config):
+        return dataclasses.replace(config, size=NORB_SIZE)
+    return config
+
+
+def _as_paper_takes_norb(config: TrainConfig) -> bool:
+    of_paper = config.preset == "paper" and config.model in ("matrix", "matrix-small", "cnn-norb")
+    return of_paper and config.data == "smallnorb" and (config.size is None or config.size >= NORB_CROP)
 
 
 def complete(config: TrainConfig, examples: int, *, several: bool = False, texts: bool = False) -> TrainConfig:
@@ -114,12 +127,15 @@ def complete(config: TrainConfig, examples: int, *, several: bool = False, texts
         recipe["augment"] = "none"
     if config.model in PLAIN:
         recipe["reconstruction"] = 0.0
+    if _as_paper_takes_norb(config):
+        recipe |= {"augment": "light", "option": (f"crop={NORB_CROP}", *recipe.get("option", ()))}
     matrix = filled(config.model).startswith("matrix")
     routing = config.routing or ("em" if matrix or config.model == "deep" else None)
     if routing in _ROUTING_OPTIONS and config.preset != "paper" and not texts:
         recipe["option"] = _EM_MATRIX if matrix and routing == "em" else _ROUTING_OPTIONS[routing]
-        if (matrix or config.model == "deep") and routing == "em" and not several:
-            recipe["loss"] = "cross-entropy"
+    costs = ("em", "variational") if config.model == "deep" else ("em",)  # whose activations are logistics of costs
+    if (matrix or config.model == "deep") and routing in costs and config.preset != "paper" and not several:
+        recipe["loss"] = "cross-entropy"
     own = {text.partition("=")[0] for text in config.option}
     if config.routing in ("attention", "uniform"):  # one pass: there is no last iteration
         own.add("gradients")

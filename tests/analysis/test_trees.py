@@ -11,7 +11,7 @@ from torchcaps.errors import InputError
 from torchcaps.layers import ClassCapsules, ConvCapsules, DenseCapsules, PrimaryCapsules
 from torchcaps.models import create_model
 from torchcaps.models.base import CapsuleModel
-from torchcaps.models.matrix import Standardise
+from torchcaps.models.crops import Standardise
 
 
 def halves():

@@ -42,14 +42,16 @@ def posteriors(V, R, a, alpha0, beta0, nu0, W0_inv):
     return q, alpha, log_pi
 
 
-def variational(V, a, beta_u, beta_a, t=3, alpha0=1.0, beta0=1.0, nu0=2.0, variance=1.0, lam=1.0, start=None):
+def variational(
+    V, a, beta_u, beta_a, t=3, alpha0=1.0, beta0=1.0, nu0=2.0, variance=1.0, lam=1.0, start=None, sharp=1.0
+):
     m, n, d = V.shape
     priors = {"alpha0": alpha0, "beta0": beta0, "nu0": nu0, "W0_inv": nu0 * variance}
     R = [[torch.tensor(1 / n, dtype=V.dtype) if start is None else start[i, j] for j in range(n)] for i in range(m)]
     for iteration in range(t):
         if iteration > 0:
             for i in range(m):
-                rho = [torch.exp(log_pi[j] + q[j].log_rho(V[i, j])) for j in range(n)]
+                rho = [torch.exp(log_pi[j] + sharp * q[j].log_rho(V[i, j])) for j in range(n)]
                 R[i] = [rho_j / sum(rho) for rho_j in rho]  # 10.49
         q, _, log_pi = posteriors(V, R, a, **priors)
     activation = []

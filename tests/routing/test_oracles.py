@@ -117,6 +117,7 @@ CASES = [
         for options, words in (
             ({}, {}),
             ({"iterations": 5, "inverse_temperature": 0.3}, {"t": 5, "lam": 0.3}),
+            ({"sharpness": 0.25}, {"sharp": 0.25}),
             (
                 {"concentration": 0.4, "mean_strength": 0.1, "degrees": 3.0, "prior_variance": 0.2},
                 {"alpha0": 0.4, "beta0": 0.1, "nu0": 3.0, "variance": 0.2},

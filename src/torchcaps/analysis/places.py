@@ -11,7 +11,7 @@ from torch.nn.functional import avg_pool2d
 
 from torchcaps.evaluate import judged, judging
 from torchcaps.models import CapsuleModel
-from torchcaps.models.matrix import Standardise
+from torchcaps.models.crops import Standardise
 
 # These look at the whole image to bring it to one scale; where a capsule looks is not what they look at.
 SCALING = (Standardise, nn.GroupNorm, nn.InstanceNorm2d, nn.LayerNorm)

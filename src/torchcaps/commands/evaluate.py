@@ -52,6 +52,10 @@ def evaluate_command(words: list[str]) -> None:
             "--floor", "training texts that fit in memory", got, "Drop --floor, or raise TORCHCAPS_DATA_BYTES."
         )
     model = run.load_model().to(device)
+    if options.patches:
+        from torchcaps.models import Patches
+
+        model = Patches(model)
     results = {name: evaluate(model, data) for name, data in wanted.items()}
     source = options.data or run.config.data
     if options.floor:
@@ -64,8 +68,9 @@ def evaluate_command(words: list[str]) -> None:
     else:
         for name, result in results.items():
             _show(f"{shown(source)}, {name}", result)
-    own = options.data is None and options.part == "test"
-    folder = run.path("evaluation", *([] if own else [f"{Path(source).stem}-{options.part}"]))
+    own = options.data is None and options.part == "test" and not options.patches
+    named = f"{Path(source).stem}-{options.part}" + ("-patches" if options.patches else "")
+    folder = run.path("evaluation", *([] if own else [named]))
     folder.mkdir(parents=True, exist_ok=True)
     atomic_write(folder / "results.json", as_json(summary) + "\n")
     wrong = _mistakes(next(iter(wanted.values())), next(iter(results.values())))

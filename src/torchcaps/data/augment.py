@@ -134,17 +134,22 @@ def _photo(images: Tensor) -> Tensor:
     return contrast(brightness(moved, 0.1), 0.8, 1.2)
 
 
+def _light(images: Tensor) -> Tensor:
+    return contrast(brightness(images, 63 / 255), 0.2, 1.8)
+
+
 def _norb(images: Tensor) -> Tensor:
-    return contrast(brightness(shift(images, 2, "border"), 63 / 255), 0.2, 1.8)
+    return _light(shift(images, 2, "border"))
 
 
-# Ready recipes by name. shift: Sabour et al. (2017). norb: the light as in the code of Hinton et al. (2018), who
-# moved the images by random crops; the shift stands for these where the network takes whole images.
+# Ready recipes by name. shift: Sabour et al. (2017). light: as in the code of Hinton et al. (2018), for networks that
+# crop. norb: the same where the network takes whole images; the shift stands for the crops.
 AUGMENTATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": _none,
     "shift": partial(shift, pixels=2),
     "affine": _affine,
     "photo": _photo,
+    "light": _light,
     "norb": _norb,
 }
 

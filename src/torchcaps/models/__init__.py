@@ -14,6 +14,7 @@ from torchcaps.models.base import CapsuleModel, ImageModel, ImageShape
 from torchcaps.models.calibrate import calibrate
 from torchcaps.models.capsnet import CapsNet
 from torchcaps.models.cnn import CNN, NorbCNN, SmallCNN
+from torchcaps.models.crops import Patches
 from torchcaps.models.deep import DeepCapsules
 from torchcaps.models.efficient import EfficientCapsNet
 from torchcaps.models.matrix import MatrixCapsules, SmallMatrixCapsules
@@ -105,6 +106,7 @@ __all__ = [
     "MatrixCapsules",
     "Model",
     "NorbCNN",
+    "Patches",
     "SmallCNN",
     "SmallMatrixCapsules",
     "Text",

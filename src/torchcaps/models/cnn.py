@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from torchcaps.errors import check_positive, check_range
 from torchcaps.models.base import ImageModel, ImageShape, check_size
+from torchcaps.models.crops import taken
 from torchcaps.models.efficient import efficient_stem
 from torchcaps.types import Capsules
 
@@ -55,14 +56,26 @@ class CNN(_Network):
 
 
 class NorbCNN(_Network):
-    """Two convolutions 5x5 with 32 and 64 channels, each with a pooling 2x2, then 1,024 units and the classes."""
+    """Two convolutions 5x5 with 32 and 64 channels, each with a pooling 2x2, then 1,024 units and the classes.
 
-    def __init__(self, image_shape: ImageShape, classes: int, *, dropout: float = 0.5) -> None:
+    crop, standardise: as in `MatrixCapsules`.
+    """
+
+    def __init__(
+        self,
+        image_shape: ImageShape,
+        classes: int,
+        *,
+        dropout: float = 0.5,
+        crop: int | None = None,
+        standardise: bool = False,
+    ) -> None:
         super().__init__(image_shape, classes)
         check_range("NorbCNN", "dropout", dropout, 0, 0.95)
-        check_size("NorbCNN", self.image_shape, 4)
-        channels, height, width = self.image_shape
+        first, (channels, height, width) = taken("NorbCNN", self.image_shape, crop, standardise)
+        check_size("NorbCNN", (channels, height, width), 4)
         self.network = nn.Sequential(
+            *first,
             nn.Conv2d(channels, 32, 5, padding=2),
             nn.ReLU(),
             nn.MaxPool2d(2),

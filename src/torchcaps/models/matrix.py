@@ -8,21 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from torchcaps.errors import check_choice, complaint
 from torchcaps.layers import ClassCapsules, ConvCapsules, Decoder, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
+from torchcaps.models.crops import taken
 from torchcaps.routing import ROUTINGS, make_routing, routing_options
-
-
-class Standardise(nn.Module):
-    """Every image with mean zero and variance one; a blank one becomes zero."""
-
-    def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-        centred = images - images.mean((1, 2, 3), keepdim=True)
-        return centred / (centred.square().mean((1, 2, 3), keepdim=True) + 1e-6).sqrt()
 
 
 class MatrixCapsules(CapsuleModel):
@@ -30,8 +22,9 @@ class MatrixCapsules(CapsuleModel):
 
     sizes are the paper's A, B, C and D: channels, and types of capsules in each layer. routing and further arguments go
     to all three routed layers. Primary capsules have an activation of their own where the routing listens to it.
-    standardise: bring every image to mean zero and variance one first, as the paper does. batch_norm: normalise what
-    the first convolution gives (not in the paper).
+    crop: look at a window of this many pixels a side, from a random place in training, else from the middle, as the
+    paper does with 32 of 48 pixels. standardise: bring every image to mean zero and variance one, as the paper does.
+    batch_norm: normalise what the first convolution gives (not in the paper).
     """
 
     def __init__(
@@ -43,12 +36,16 @@ class MatrixCapsules(CapsuleModel):
         routing: str = "em",
         decoder: bool | Decoder = False,
         coordinates: str | None = "column",
+        crop: int | None = None,
         standardise: bool = False,
         batch_norm: bool = False,
         **options: Any,
     ) -> None:
         image_shape = check_image_shape("MatrixCapsules", image_shape)
-        check_size("MatrixCapsules", image_shape, 17)
+        stem, seen = taken("MatrixCapsules", image_shape, crop, standardise)
+        check_size("MatrixCapsules", seen, 17)
+        if decoder and crop is not None:
+            raise complaint("MatrixCapsules", "no decoder beside crop", "both", "Leave one of them out.")
         a, b, c, d = sizes
         if not isinstance(routing, str):  # one object would be one set of betas for three layers
             remedy = "Enter yours in tc.ROUTINGS and name it."
@@ -57,7 +54,6 @@ class MatrixCapsules(CapsuleModel):
         # A routing that does not listen to activations hears the lengths of squashed poses instead.
         kind = "matrix" if listens(routing, options) else "vector"
         options = {"votes": "matrix", "routing": routing, **options}
-        stem: list[nn.Module] = [Standardise()] if standardise else []
         stem += [nn.Conv2d(image_shape[0], a, 5, stride=2), *([nn.BatchNorm2d(a)] if batch_norm else []), nn.ReLU()]
         super().__init__(
             image_shape,

@@ -23,6 +23,8 @@ class Evaluate:
     """Of the run's own texts, also: what a logistic regression on their words reaches (TF-IDF, scikit-learn)."""
     part: Literal["test", "validation", "train"] = "test"
     """The part of the data."""
+    patches: bool = False
+    """Of a network that crops (--option crop): the mean of its answers to 13 windows of each image."""
     data_dir: Folder = None
     """Where data sets by name are kept."""
     device: Annotated[str, arg(metavar="NAME")] = "auto"

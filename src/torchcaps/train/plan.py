@@ -13,7 +13,7 @@ from torchcaps.data import AUGMENTATIONS, DATASETS, Labelled, Splits, TextSet, m
 from torchcaps.device import choose_device
 from torchcaps.errors import check_choice, complaint
 from torchcaps.facts import DataFacts
-from torchcaps.recipes import check_given, complete
+from torchcaps.recipes import check_given, complete, with_size
 from torchcaps.rundata import READ, limit, read_data
 from torchcaps.runfolders import check_new
 from torchcaps.runs import Run
@@ -23,6 +23,7 @@ from torchcaps.train import team
 def checked(config: TrainConfig) -> TrainConfig:
     """The config with whole paths, so that a run can be evaluated from anywhere, checked before any data are read."""
     check_given(config)
+    config = with_size(config)
     team.check_team(config)
     if config.augment is not None:
         check_choice("train", "augment", config.augment, list(AUGMENTATIONS))

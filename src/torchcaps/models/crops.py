@@ -1,0 +1,99 @@
+"""Images as Hinton, Sabour, Frosst 2018 take those of smallNORB: a part of each, of mean zero and variance one."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from torchcaps.errors import check_range, complaint
+from torchcaps.models.base import ImageModel, ImageShape
+from torchcaps.types import Capsules
+
+# Where the paper's several windows lie beside the middle, in pixels: there, and at corners one to three away.
+PATCHES = [(0, 0), *((down * far, right * far) for far in (1, 2, 3) for down in (-1, 1) for right in (-1, 1))]
+
+
+class Standardise(nn.Module):
+    """Every image with mean zero and variance one; a blank one becomes zero."""
+
+    def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+        centred = images - images.mean((1, 2, 3), keepdim=True)
+        return centred / (centred.square().mean((1, 2, 3), keepdim=True) + 1e-6).sqrt()
+
+
+class Crop(nn.Module):
+    """A window of this side: from a random place of each image while training, else from the middle.
+
+    offset: rows and columns by which that window is moved when a model is judged.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.offset = (0, 0)
+
+    def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c s s"]:
+        if not self.training:
+            down, right = ((side - self.size) // 2 + by for side, by in zip(images.shape[2:], self.offset, strict=True))
+            return images[..., down : down + self.size, right : right + self.size]
+        count, channels, height, width = images.shape
+        steps = torch.arange(self.size, device=images.device)
+        top, left = (
+            torch.randint(side - self.size + 1, (count, 1), device=images.device) for side in (height, width)
+        )
+        rows, columns = (top + steps)[:, None, :, None], (left + steps)[:, None, None, :]
+        return images.gather(2, rows.expand(-1, channels, -1, width)).gather(
+            3, columns.expand(-1, channels, self.size, -1)
+        )
+
+    def extra_repr(self) -> str:
+        return str(self.size)
+
+
+def taken(
+    owner: str, image_shape: ImageShape, crop: int | None, standardise: bool
+) -> tuple[list[nn.Module], ImageShape]:
+    """What is done to images before a network sees them, and the shape that it sees."""
+    first: list[nn.Module] = []
+    if crop is not None:
+        check_range(owner, "crop", crop, 1, min(image_shape[1:]))
+        first.append(Crop(crop))
+        image_shape = (image_shape[0], crop, crop)
+    return [*first, *([Standardise()] if standardise else [])], image_shape
+
+
+class Patches(ImageModel):
+    """A network that crops, judged on 13 windows of each image: the mean of its answers."""
+
+    def __init__(self, model: ImageModel) -> None:
+        super().__init__(model.image_shape, model.classes)
+        self.model = model
+        crops = [module for module in model.modules() if isinstance(module, Crop)]
+        room = min((min(model.image_shape[1:]) - crop.size for crop in crops), default=0)
+        if room < 6:
+            got = f"windows with {room} pixels to spare" if crops else "a network that takes whole images"
+            remedy = "Train with --option crop=32 and --size 48, say."
+            raise complaint("patches", "windows that can move by 3 pixels either way", got, remedy)
+        self.crops = crops
+
+    @property
+    def loss(self) -> str:
+        return self.model.loss
+
+    def forward(self, images: Float[Tensor, "b c h w"]) -> Capsules:
+        try:
+            found = [self._at(offset, images) for offset in PATCHES]
+        finally:
+            self._move((0, 0))
+        poses, activations = (torch.stack(each).mean(0) for each in zip(*found, strict=True))
+        return Capsules(poses, activations)
+
+    def _at(self, offset: tuple[int, int], images: Tensor) -> tuple[Tensor, Tensor]:
+        self._move(offset)
+        capsules = self.model(images)
+        return capsules.poses, capsules.activations
+
+    def _move(self, offset: tuple[int, int]) -> None:
+        for crop in self.crops:
+            crop.offset = offset
