@@ -39,9 +39,7 @@ class Crop(nn.Module):
             return images[..., down : down + self.size, right : right + self.size]
         count, channels, height, width = images.shape
         steps = torch.arange(self.size, device=images.device)
-        top, left = (
-            torch.randint(side - self.size + 1, (count, 1), device=images.device) for side in (height, width)
-        )
+        top, left = (torch.randint(side - self.size + 1, (count, 1), device=images.device) for side in (height, width))
         rows, columns = (top + steps)[:, None, :, None], (left + steps)[:, None, None, :]
         return images.gather(2, rows.expand(-1, channels, -1, width)).gather(
             3, columns.expand(-1, channels, self.size, -1)
