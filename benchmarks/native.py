@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchcaps.bench.measure import interleaved, machine_peaks, middle
+from torchcaps.apps.bench.measure import interleaved, machine_peaks, middle
 from torchcaps.votes.competition import OverGrid, over_own_parents
 from torchcaps.votes.gradients import Columns
 from torchcaps.votes.native import describe

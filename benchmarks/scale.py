@@ -23,9 +23,9 @@ from pathlib import Path
 import torch
 
 from torchcaps.analysis.cost import peak_bytes
-from torchcaps.config import TrainConfig, filled
 from torchcaps.models import create_model
-from torchcaps.recipes import complete
+from torchcaps.runs.config import TrainConfig, filled
+from torchcaps.runs.recipes import complete
 from torchcaps.train import class_loss
 
 SHAPES = {"capsnet": (1, 28, 28), "matrix": (2, 32, 32), "text-b": None}  # of MNIST and smallNORB

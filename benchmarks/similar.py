@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from torchcaps.analysis.similar import likeness, text_poses
 from torchcaps.functional import unit
-from torchcaps.runs import Run
-from torchcaps.similar import likeness, text_poses
+from torchcaps.runs.run import Run
 
 
 def overlap_of_nearest(alike: Tensor, truth: Tensor, count: int = 5) -> Tensor:

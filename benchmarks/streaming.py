@@ -165,7 +165,7 @@ def child(kind: str, small: str, large: str, limit: str) -> None:
 
 def commands(kind: str, data: str, out: Path) -> dict[str, float]:
     """Train, evaluate and predict; how long each took."""
-    from torchcaps.cli import main
+    from torchcaps.apps.cli.main import main
 
     seconds = {}
     for words in (

@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 
 from torchcaps.analysis.points import make_points
-from torchcaps.studio.networks import run_networks, shipped_networks
-from torchcaps.studio.server import create_app, free_socket, make_server
+from torchcaps.apps.studio.networks import run_networks, shipped_networks
+from torchcaps.apps.studio.server import create_app, free_socket, make_server
 
 QUESTIONS = 100
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 import torchcaps as tc
+from torchcaps._core.types import Step
 from torchcaps.layers import make_votes
-from torchcaps.types import Step
 
 PARTS = ("top hook", "right shoulder", "middle bar", "lower bowl", "diagonal", "base line")
 WHOLES = ("2", "3")

@@ -17,12 +17,12 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from torchcaps.config import TrainConfig, save_config
-from torchcaps.errors import complaint
-from torchcaps.evaluate import evaluate
-from torchcaps.pretrained import FOLDER
-from torchcaps.recipes import complete
-from torchcaps.runs import Run, parts_for
+from torchcaps._core.errors import complaint
+from torchcaps.analysis.evaluate import evaluate
+from torchcaps.models.pretrained import FOLDER
+from torchcaps.runs.config import TrainConfig, save_config
+from torchcaps.runs.recipes import complete
+from torchcaps.runs.run import Run, parts_for
 from torchcaps.train import train
 
 TITLES = {

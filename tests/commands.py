@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 from PIL import Image
 
-from torchcaps.cli import main
+from torchcaps.apps.cli.main import main
 from torchcaps.data import write_norb
 
 SMALL = ["--epochs", "1", "--option", "capsules=8", "--batch-size", "32"]

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tests.commands import run
-from torchcaps.bench import CASES, bench, growth
-from torchcaps.bench.measure import interleaved, peak_memory
+from torchcaps.apps.bench import CASES, bench, growth
+from torchcaps.apps.bench.measure import interleaved, peak_memory
 from torchcaps.models import create_model
 
 SMALL = {
@@ -92,7 +92,7 @@ def test_an_exported_network_is_timed_against_torch(monkeypatch, capsys):
     model = create_model(
         "efficient", image_shape=(1, 28, 28), classes=2, encoder=torch.nn.Flatten(), capsules=4, decoder=False
     )
-    monkeypatch.setattr("torchcaps.bench.exported.create_model", lambda name, **sizes: model)
+    monkeypatch.setattr("torchcaps.apps.bench.exported.create_model", lambda name, **sizes: model)
     rows = bench(("export",), 1)
     assert [row["work"] for row in rows] == ["forward, batch 1", "forward, batch 64"]
     assert all(set(row["seconds"]) == {"torch", "onnxruntime"} and row["ratio"] > 0 for row in rows)
@@ -100,12 +100,12 @@ def test_an_exported_network_is_timed_against_torch(monkeypatch, capsys):
 
 
 def test_without_onnxruntime_the_export_is_left_out(monkeypatch, capsys):
-    monkeypatch.setattr("torchcaps.bench.run.CASES", {})
+    monkeypatch.setattr("torchcaps.apps.bench.run.CASES", {})
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert [row["case"] for row in bench((), 1)] == ["matrix-small"]
 
 
 def test_growth_is_drawn(tmp_path, monkeypatch):
     monkeypatch.setitem(CASES, "dense", CASES["dense"].__class__("dense", CASES["dense"].build, SMALL["dense"]))
-    monkeypatch.setattr("torchcaps.bench.run.GROWTH", {"dense": {"batch": (1, 2), "iterations": (1, 2)}})
+    monkeypatch.setattr("torchcaps.apps.bench.run.GROWTH", {"dense": {"batch": (1, 2), "iterations": (1, 2)}})
     assert growth(1, tmp_path / "new" / "growth.png").stat().st_size > 5_000

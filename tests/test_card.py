@@ -7,7 +7,7 @@ import torch
 
 import torchcaps as tc
 from tests.commands import SMALL, run, save_pictures
-from torchcaps.runs import Run
+from torchcaps.runs.run import Run
 
 
 @pytest.fixture(scope="module")

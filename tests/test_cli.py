@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from tests.commands import SMALL, run, save_norb, save_pictures
-from torchcaps.cli import COMMANDS, main
+from torchcaps.apps.cli.main import COMMANDS, main
 from torchcaps.data import load_dataset
 
 
@@ -38,7 +38,7 @@ def test_help_answers_without_torch():
     asked = [[], ["draw", "clusters", "--help"], *([name, "--help"] for name in COMMANDS)]
     code = f"""
 import sys
-from torchcaps.cli import main
+from torchcaps.apps.cli.main import main
 for words in {asked}:
     try:
         main(words)
@@ -240,10 +240,12 @@ def test_results_are_json_even_for_classes_without_images(tmp_path, trained, cap
 
 
 def test_examples_of_the_help_can_be_parsed():
-    from torchcaps import cli, commands, config, parsing
+    from torchcaps.apps.cli import commands, parsing
+    from torchcaps.apps.cli.main import HELP
+    from torchcaps.runs import config
 
     files = sorted(Path(commands.__file__).parent.glob("*.py"))
-    text = cli.HELP + "".join(file.read_text() for file in files)
+    text = HELP + "".join(file.read_text() for file in files)
     lines = set(re.findall(r"^ *(?:\"  |  )torchcaps train (.*?)(?:  .*)?$", text, re.MULTILINE))
     assert len(lines) >= 6
     for line in lines:

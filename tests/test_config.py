@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from torchcaps.config import TEXT, Train, TrainConfig, command_of, load_config, save_config
-from torchcaps.errors import InputError
+from torchcaps._core.errors import InputError
+from torchcaps.apps.cli.parsing import parse
 from torchcaps.models import IMAGE_MODELS, MODELS, TEXT_MODELS
-from torchcaps.parsing import parse
-from torchcaps.recipes import RECIPES, complete
+from torchcaps.runs.config import TEXT, Train, TrainConfig, command_of, load_config, save_config
+from torchcaps.runs.recipes import RECIPES, complete
 
 # Scripts rely on these names: adding one is fine, renaming one is not.
 FLAGS = """data out model routing iterations option preset epochs batch_size accumulate lr schedule weight_decay loss

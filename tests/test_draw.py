@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from tests.commands import SMALL, run, save_pictures
-from torchcaps.commands.draw import DRAWINGS
+from torchcaps.apps.cli.commands.draw import DRAWINGS
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import torchcaps as tc
-from torchcaps.errors import InputError
+from torchcaps._core.errors import InputError
 from torchcaps.models import VectorCapsules
 
 TINY = {"epochs": 2, "random_state": 0}

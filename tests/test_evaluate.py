@@ -12,8 +12,8 @@ from sklearn.metrics import (
 )
 
 import torchcaps as tc
+from torchcaps.analysis.evaluate import Evaluation, evaluate, hits, scores, wilson_interval
 from torchcaps.data import ImageSet
-from torchcaps.evaluate import Evaluation, evaluate, hits, scores, wilson_interval
 
 
 def test_hits_ask_for_all_classes_of_an_image_and_no_other():

@@ -17,8 +17,8 @@ from PIL import Image
 
 import torchcaps as tc
 from tests.commands import SMALL, run, save_pictures
-from torchcaps.errors import InputError
-from torchcaps.export import export_model, load_onnx, load_torch
+from torchcaps._core.errors import InputError
+from torchcaps.apps.export import export_model, load_onnx, load_torch
 from torchcaps.models import IMAGE_MODELS, TEXT_MODELS
 
 ROOT = Path(__file__).parents[1]
@@ -205,7 +205,7 @@ def test_an_encoder_that_looks_at_values_is_refused_in_one_sentence(tmp_path):
 
 
 def test_a_file_that_gives_other_numbers_is_not_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr("torchcaps.export.load_torch", lambda path: lambda x: (torch.full((len(x), 3), 0.5), None))
+    monkeypatch.setattr("torchcaps.apps.export.load_torch", lambda path: lambda x: (torch.full((len(x), 3), 0.5), None))
     with pytest.raises(InputError, match="expected activations equal to 1e-05, got a difference of 0"):
         export_model(tiny("cnn-small"), tmp_path / "a.pt2", "torch")
     assert not list(tmp_path.iterdir())

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from torchcaps._core.errors import InputError
 from torchcaps.data import data_folder
-from torchcaps.errors import InputError
 
 
 @pytest.fixture

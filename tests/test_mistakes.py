@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from tests.commands import SMALL, run, save_pictures
-from torchcaps.commands import COMMANDS
+from torchcaps.apps.cli.commands import COMMANDS
 
 
 def sentence(capsys, *words):

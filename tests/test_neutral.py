@@ -10,9 +10,9 @@ import sys
 import pytest
 
 from tests.commands import SMALL, run, save_pictures
-from torchcaps.errors import complaint
-from torchcaps.neutral import NeutralStream, csv_cell, neutral_output, shown, terminal
-from torchcaps.runs import Run
+from torchcaps._core.errors import complaint
+from torchcaps._core.neutral import NeutralStream, csv_cell, neutral_output, shown, terminal
+from torchcaps.runs.run import Run
 
 LATIN = os.fsdecode(b"caf\xe9")  # a name that is not UTF-8
 EVIL = "\x1b[2Jnew\nline\x9b31m\u202e<img src=x>"

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import torchcaps as tc
-import torchcaps.pretrained
-from torchcaps.config import TrainConfig, load_config
+import torchcaps.models.pretrained
+from torchcaps.analysis.evaluate import evaluate
 from torchcaps.data import load_dataset
-from torchcaps.evaluate import evaluate
-from torchcaps.pretrained import FOLDER, pretrained_facts
-from torchcaps.recipes import complete
-from torchcaps.runs import DataFacts, Run
+from torchcaps.models.pretrained import FOLDER, pretrained_facts
+from torchcaps.runs.config import TrainConfig, load_config
+from torchcaps.runs.recipes import complete
+from torchcaps.runs.run import DataFacts, Run
 from torchcaps.train import train
 
 each_network = pytest.mark.parametrize("name", tc.PRETRAINED)
@@ -91,7 +91,7 @@ def test_the_script_would_train_with_the_options_written_down(script, name):
 def test_the_script_turns_a_run_into_a_network_that_loads(script, tmp_path, monkeypatch, capsys):
     run = train(TrainConfig(data="digits", out=tmp_path / "run", epochs=1, option=("capsules=8",)))
     monkeypatch.setattr(script, "FOLDER", tmp_path)
-    monkeypatch.setattr(torchcaps.pretrained, "FOLDER", tmp_path)
+    monkeypatch.setattr(torchcaps.models.pretrained, "FOLDER", tmp_path)
     script.convert("mnist-efficient", run, None)
     facts = pretrained_facts("mnist-efficient")
     model = tc.load_pretrained("mnist-efficient")

@@ -161,7 +161,7 @@ def test_texts_are_no_strange_images(capsys, runs, texts):
 def test_help_answers_without_torch():
     code = """
 import sys
-from torchcaps.cli import main
+from torchcaps.apps.cli.main import main
 for command in ("attack", "jumble", "strange"):
     try:
         main([command, "--help"])

@@ -9,8 +9,8 @@ import re
 import pytest
 
 from tests.commands import SMALL, run, save_norb, save_pictures
-from torchcaps import pages
-from torchcaps.cli import main
+from torchcaps._core import pages
+from torchcaps.apps.cli.main import main
 from torchcaps.plots.training import training_figure
 
 

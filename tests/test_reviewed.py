@@ -16,14 +16,14 @@ import pytest
 from PIL import Image
 
 from tests.commands import SMALL, run, save_pictures
-from torchcaps.card import test_result as result_of
+from torchcaps._core.errors import InputError
+from torchcaps._core.files import open_own
+from torchcaps._core.locks import LOCK, _is_alive, locked
+from torchcaps._core.neutral import csv_cell
 from torchcaps.data import load_table, read_vectors
-from torchcaps.errors import InputError
-from torchcaps.files import open_own
-from torchcaps.locks import LOCK, _is_alive, locked
-from torchcaps.neutral import csv_cell
-from torchcaps.runfolders import find_runs
-from torchcaps.runs import Run
+from torchcaps.runs.card import test_result as result_of
+from torchcaps.runs.run import Run
+from torchcaps.runs.runfolders import find_runs
 from torchcaps.train.log import logged, say
 
 
@@ -219,7 +219,7 @@ def test_a_process_of_somebody_else_is_alive(monkeypatch):
 
 
 def test_without_locks_of_the_system_files_are_written_and_folders_locked(tmp_path, monkeypatch):
-    monkeypatch.setattr("torchcaps.files.fcntl", None)
+    monkeypatch.setattr("torchcaps._core.files.fcntl", None)
     monkeypatch.delattr(os, "pread")
     monkeypatch.delattr(os, "pwrite")
     with locked(tmp_path):

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from tests.commands import SMALL, run, save_pictures
+from torchcaps._core.errors import InputError
+from torchcaps._core.files import atomic_write, inside, is_temporary, open_regular, read_bytes
+from torchcaps.analysis.evaluate import evaluate
+from torchcaps.apps.studio.networks import run_networks
 from torchcaps.data import only_reading
 from torchcaps.data.toys import SIDE, _write
-from torchcaps.errors import InputError
-from torchcaps.evaluate import evaluate
-from torchcaps.files import atomic_write, inside, is_temporary, open_regular, read_bytes
-from torchcaps.runs import Run, load
-from torchcaps.studio.networks import run_networks
-from torchcaps.weights import save_weights
+from torchcaps.runs.run import Run, load
+from torchcaps.runs.weights import save_weights
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_temporary_names_cannot_be_foreseen(tmp_path, monkeypatch):
 
 
 def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
-    write = "import os, sys, time; from pathlib import Path; from torchcaps.files import _new_temporary\n"
+    write = "import os, sys, time; from pathlib import Path; from torchcaps._core.files import _new_temporary\n"
     write += f"print(_new_temporary(Path({str(tmp_path / 'a.txt')!r}))[1].name, flush=True); time.sleep(60)"
     names = []
     with subprocess.Popen([sys.executable, "-c", write], stdout=subprocess.PIPE, text=True) as writer:

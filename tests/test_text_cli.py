@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from tests.commands import run
-from torchcaps.explain import Explanation, coloured, explain_texts, html_page, ngram_strengths
+from torchcaps.analysis.explain import Explanation, coloured, explain_texts, html_page, ngram_strengths
+from torchcaps.analysis.predict import predict_texts
+from torchcaps.analysis.similar import likeness
 from torchcaps.models import create_model
-from torchcaps.predict import predict_texts
-from torchcaps.runs import Run
-from torchcaps.similar import likeness
+from torchcaps.runs.run import Run
 from torchcaps.train.trials import run_trial
 
 SLIM = ["--model", "text-a", "--option", "filters=8", "--option", "capsules=4", "--option", "window_capsules=4"]

@@ -23,18 +23,18 @@ from torture.__main__ import main
 from torture.result import Result, table
 
 import torchcaps as tc
-from torchcaps.config import TrainConfig, parse_option
+from torchcaps._core.errors import InputError
+from torchcaps._core.files import atomic_write, is_temporary
 from torchcaps.data import load_folder, load_npz, read_idx
 from torchcaps.data.matlab import read_mat
 from torchcaps.data.texts import Vocabulary
-from torchcaps.errors import InputError
-from torchcaps.facts import load_facts
-from torchcaps.files import atomic_write, is_temporary
 from torchcaps.functional import safe_divide
-from torchcaps.recipes import complete
-from torchcaps.runs import DataFacts, Run
+from torchcaps.runs.config import TrainConfig, parse_option
+from torchcaps.runs.metadata import load_facts
+from torchcaps.runs.recipes import complete
+from torchcaps.runs.run import DataFacts, Run
+from torchcaps.runs.weights import load_weights, save_weights
 from torchcaps.train import resume, train
-from torchcaps.weights import load_weights, save_weights
 
 SMALL = TrainConfig(data="digits", limit=100, epochs=2, batch_size=50, option=("capsules=4",), reconstruction=0.0)
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from tests.commands import run
-from torchcaps import memory
-from torchcaps.errors import InputError
-from torchcaps.locks import LOCK, locked
-from torchcaps.runs import Run
+from torchcaps._core import memory
+from torchcaps._core.errors import InputError
+from torchcaps._core.locks import LOCK, locked
+from torchcaps.runs.run import Run
 
 TRAIN = ["train", "digits", "--limit", "100", "--option", "capsules=4", "--reconstruction", "0", "--epochs", "2"]
 
@@ -108,7 +108,7 @@ def test_the_second_to_go_on_with_a_run_is_told_who_is_there(trained, capsys):
 
 
 def test_a_lock_ends_with_its_process_and_is_noticed(tmp_path):
-    code = "import os, sys; from pathlib import Path; from torchcaps.locks import locked\n"
+    code = "import os, sys; from pathlib import Path; from torchcaps._core.locks import locked\n"
     subprocess.run([sys.executable, "-c", f"{code}with locked(Path(sys.argv[1])): os._exit(9)", tmp_path], check=False)
     with locked(tmp_path) as before:
         assert re.fullmatch(r"process \d+ on .* \(since .*\)", before)
@@ -124,7 +124,7 @@ def test_a_lock_with_strange_content_is_taken(tmp_path, content):
 
 
 def test_where_files_cannot_be_locked_a_living_process_is_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("torchcaps.locks.try_lock", lambda file: None)
+    monkeypatch.setattr("torchcaps._core.locks.try_lock", lambda file: None)
     with subprocess.Popen(["sleep", "60"]) as other:
         holder = {"pid": other.pid, "host": os.uname().nodename, "since": "today"}
         (tmp_path / LOCK).write_text(json.dumps(holder))

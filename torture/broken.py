@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from torchcaps.cli import main
-from torchcaps.errors import InputError
-from torchcaps.runs import load
+from torchcaps._core.errors import InputError
+from torchcaps.apps.cli.main import main
+from torchcaps.runs.run import load
 from torture.limits import Hang, in_memory, in_time, overheard
 from torture.mutate import mutated
 from torture.result import Result

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 
-from torchcaps.cli import main
-from torchcaps.files import is_temporary
-from torchcaps.weights import load_weights
+from torchcaps._core.files import is_temporary
+from torchcaps.apps.cli.main import main
+from torchcaps.runs.weights import load_weights
 from torture.kill import TRAINING
 from torture.result import Result
 

@@ -19,16 +19,16 @@ from PIL import Image
 from safetensors.torch import save
 from scipy.io import savemat
 
-from torchcaps.config import TrainConfig, save_config
+from torchcaps._core.errors import InputError
 from torchcaps.data import Columns, load_folder, load_idx, load_npz, load_table, read_vectors, write_norb
 from torchcaps.data.eth80 import eth80
 from torchcaps.data.photos import _cifar, _read_mat
 from torchcaps.data.smallnorb import load_norb
 from torchcaps.data.texts import Vocabulary
-from torchcaps.errors import InputError
-from torchcaps.facts import load_complete, load_facts
-from torchcaps.recipes import complete
-from torchcaps.weights import load_weights
+from torchcaps.runs.config import TrainConfig, save_config
+from torchcaps.runs.metadata import load_complete, load_facts
+from torchcaps.runs.recipes import complete
+from torchcaps.runs.weights import load_weights
 from torture.limits import Hang, in_memory, in_time, muted, overheard
 from torture.mutate import mutated
 from torture.result import Result, resident

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from torchcaps.errors import InputError
-from torchcaps.files import is_temporary
-from torchcaps.weights import load_weights
+from torchcaps._core.errors import InputError
+from torchcaps._core.files import is_temporary
+from torchcaps.runs.weights import load_weights
 from torture.result import Result
 from torture.victim import MOMENTS
 

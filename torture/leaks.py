@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from torchcaps.config import TrainConfig
-from torchcaps.evaluate import evaluate
-from torchcaps.predict import predict
-from torchcaps.runs import load
+from torchcaps.analysis.evaluate import evaluate
+from torchcaps.analysis.predict import predict
+from torchcaps.runs.config import TrainConfig
+from torchcaps.runs.run import load
 from torchcaps.train import train
 from torture.result import Result, resident
 

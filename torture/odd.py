@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from PIL import Image
 
+from torchcaps._core.errors import InputError
 from torchcaps.data import load_dataset, load_npz, load_table, read_idx, read_vectors
 from torchcaps.data.smallnorb import read_norb
-from torchcaps.errors import InputError
-from torchcaps.weights import load_weights
+from torchcaps.runs.weights import load_weights
 from torture.kill import TRAINING
 from torture.limits import Hang, in_memory, in_time
 from torture.result import Result

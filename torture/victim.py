@@ -61,7 +61,7 @@ def arm(moment: str, number: int) -> None:
 
 
 if __name__ == "__main__":
-    from torchcaps.cli import main
+    from torchcaps.apps.cli.main import main
 
     arm(sys.argv[1], int(sys.argv[2]))
     sys.exit(main(sys.argv[3:]))

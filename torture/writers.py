@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from torchcaps.files import atomic_write, is_temporary
-from torchcaps.weights import load_weights
+from torchcaps._core.files import atomic_write, is_temporary
+from torchcaps.runs.weights import load_weights
 from torture.broken import _command
 from torture.kill import TRAINING
 from torture.result import Result

@@ -1,7 +1,8 @@
 """torchcaps: capsule networks for PyTorch, where every routing is a clustering algorithm."""
 
 from . import data, functional, layers, losses, models, routing
-from .estimators import CapsuleClassifier, CapsuleTextClassifier
+from ._core.types import Capsules, Routed, Step
+from .apps.sklearn import CapsuleClassifier, CapsuleTextClassifier
 from .functional import SQUASHES, length, self_pooling, squash, squash_potential
 from .layers import (
     VOTES,
@@ -17,10 +18,9 @@ from .layers import (
 )
 from .losses import margin_loss, reconstruction_loss, spread_loss, spread_margin
 from .models import MODELS, calibrate, create_model
-from .pretrained import PRETRAINED, load_pretrained
+from .models.pretrained import PRETRAINED, load_pretrained
 from .routing import ROUTINGS, ContractError, Routing, check_routing, make_routing, routing_options
-from .runs import load
-from .types import Capsules, Routed, Step
+from .runs.run import load
 
 __version__: str
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from torchcaps.cli import main
+from torchcaps.apps.cli.main import main
 
 sys.exit(main())

@@ -14,9 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from torchcaps.errors import check_choice, check_range
-from torchcaps.precision import HALVES
-from torchcaps.types import Couplings
+from torchcaps._core.errors import check_choice, check_range
+from torchcaps._core.precision import HALVES
+from torchcaps._core.types import Couplings
 from torchcaps.votes.algebra import Moments, Votes, as_votes
 from torchcaps.votes.layout import eager, mass_of, over_axis
 

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from torchcaps.errors import check_choice, check_positive, check_range, complaint, shape_text
-from torchcaps.types import can_look_at, check_labels, truth_of
+from torchcaps._core.errors import check_choice, check_positive, check_range, complaint, shape_text
+from torchcaps._core.types import can_look_at, check_labels, truth_of
 
 REDUCTIONS = ["paper", "official", "none"]
 

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
+from torchcaps._core.types import Capsules
 from torchcaps.models import ImageModel
-from torchcaps.types import Capsules
 
 
 class Linear(ImageModel):

@@ -9,13 +9,13 @@ import torch
 
 import torchcaps as tc
 from tests.analysis.test_health import Texts
+from torchcaps._core.types import Capsules
 from torchcaps.analysis.ablate import ABLATIONS, ALL, Ablation, Ablations, ablate, compared, paired_interval, take_away
+from torchcaps.analysis.evaluate import Evaluation
 from torchcaps.analysis.health import coupling_facts
 from torchcaps.analysis.layers import children_of_layers
 from torchcaps.analysis.verdicts import ablation_verdicts
 from torchcaps.data import ImageSet
-from torchcaps.evaluate import Evaluation
-from torchcaps.types import Capsules
 
 SLIM = {"sizes": (4, 2, 3, 2)}
 

@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from tests.analysis.networks import Linear
 from torchcaps import create_model
+from torchcaps._core.errors import InputError
 from torchcaps.analysis.attacks import (
     METHODS,
     AttackPoint,
@@ -23,11 +24,10 @@ from torchcaps.analysis.attacks import (
     pgd,
     wrong_targets,
 )
+from torchcaps.analysis.evaluate import evaluate, wilson_interval
 from torchcaps.analysis.gradients import class_scores, image_gradients, questioned, wrong_odds
 from torchcaps.analysis.shown import Shown, some
 from torchcaps.data import PairSet, load_dataset
-from torchcaps.errors import InputError
-from torchcaps.evaluate import evaluate, wilson_interval
 from torchcaps.losses import margin_loss
 
 LOSSES = ["cross-entropy", "nll", "margin", "spread"]

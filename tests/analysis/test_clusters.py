@@ -9,9 +9,9 @@ import torch
 
 import torchcaps as tc
 from tests.routings import sized
+from torchcaps._core.errors import InputError
 from torchcaps.analysis.clusters import ITERATIVE, leaning_couplings, purity, trace_clusters
 from torchcaps.analysis.points import POINTS, make_points
-from torchcaps.errors import InputError
 from torchcaps.routing.gaussian import Gaussian
 
 # Two pairs of points, and a start that sends each pair mostly to a parent of its own.

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import torchcaps as tc
+from torchcaps._core.types import Capsules
 from torchcaps.analysis.cost import gradient_norms, iteration_costs, peak_bytes
 from torchcaps.data import Batch
 from torchcaps.losses import margin_loss
-from torchcaps.types import Capsules
 
 
 def loss(capsules, labels):

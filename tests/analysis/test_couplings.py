@@ -7,8 +7,8 @@ import torch
 from torch.nn.functional import one_hot
 
 import torchcaps as tc
+from torchcaps._core.types import Capsules
 from torchcaps.analysis.couplings import BINS, CouplingTally, child_entropy
-from torchcaps.types import Capsules
 from torchcaps.votes.job import Gathered
 
 

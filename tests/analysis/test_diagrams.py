@@ -4,11 +4,11 @@ import pytest
 import torch
 
 import torchcaps as tc
+from torchcaps._core.errors import InputError
 from torchcaps.analysis.textshapes import text_shapes
 from torchcaps.analysis.views import view_grid
 from torchcaps.analysis.weights import weight_counts
 from torchcaps.data import ImageSet
-from torchcaps.errors import InputError
 
 
 def test_weights_are_one_matrix_for_each_pair_or_for_each_parent():

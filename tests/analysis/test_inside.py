@@ -3,16 +3,16 @@
 import pytest
 import torch
 
+from torchcaps._core.errors import InputError
+from torchcaps._core.types import Capsules
 from torchcaps.analysis.overlap import presence, take_apart
 from torchcaps.analysis.perturb import FACTORS, Meanings, dimension_meanings, perturb, vary, within
 from torchcaps.analysis.reconstruct import draw_cases, draw_classes, draw_triples, first_answers
 from torchcaps.data import ImageSet
 from torchcaps.data.generated import PairSet
-from torchcaps.errors import InputError
 from torchcaps.layers import Decoder
 from torchcaps.models import create_model
 from torchcaps.models.base import ImageModel
-from torchcaps.types import Capsules
 
 SIDE = 6
 

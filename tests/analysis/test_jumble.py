@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from tests.analysis.networks import Linear
 from torchcaps import create_model
+from torchcaps._core.errors import InputError
+from torchcaps.analysis.evaluate import Evaluation, wilson_interval
 from torchcaps.analysis.jumble import (
     JUMBLES,
     SHUFFLES,
@@ -24,8 +26,6 @@ from torchcaps.analysis.jumble import (
 )
 from torchcaps.analysis.shown import Shown, some, varied
 from torchcaps.data import PairSet, load_dataset
-from torchcaps.errors import InputError
-from torchcaps.evaluate import Evaluation, wilson_interval
 
 
 def numbered(height, width, count=1):

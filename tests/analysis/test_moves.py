@@ -4,11 +4,11 @@ import pytest
 import torch
 
 import torchcaps as tc
+from torchcaps._core.errors import InputError
+from torchcaps._core.types import Capsules
 from torchcaps.analysis.layers import children_of_layers, named_layers
 from torchcaps.analysis.moves import MOVES, angles, mirrors, move, responses
-from torchcaps.errors import InputError
 from torchcaps.models import CapsuleModel
-from torchcaps.types import Capsules
 
 
 def test_angles_are_exact_for_small_and_for_opposite_poses():

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 import torchcaps as tc
+from torchcaps._core.errors import InputError
+from torchcaps._core.types import Routed
 from torchcaps.analysis.convergence import convergence
 from torchcaps.analysis.lastlayer import Voted, last_layer
 from torchcaps.analysis.sharing import agreement, sharing
-from torchcaps.errors import InputError
 from torchcaps.functional import squash
-from torchcaps.types import Routed
 
 # Three children vote for two parents in the plane.
 VOTES = torch.tensor([[[3.0, 0.0], [-1.0, -1.0]], [[1.0, 0.0], [0.0, 2.0]], [[-1.0, 0.0], [0.0, 2.0]]])

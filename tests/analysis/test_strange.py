@@ -7,6 +7,8 @@ import torch
 
 from tests.analysis.networks import Linear
 from torchcaps import create_model
+from torchcaps._core.errors import InputError
+from torchcaps.analysis.evaluate import Evaluation
 from torchcaps.analysis.shown import Shown, some
 from torchcaps.analysis.strange import (
     MADE,
@@ -19,8 +21,6 @@ from torchcaps.analysis.strange import (
     strangeness,
 )
 from torchcaps.data import load_dataset
-from torchcaps.errors import InputError
-from torchcaps.evaluate import Evaluation
 
 
 def test_curve_of_hand_made_numbers():

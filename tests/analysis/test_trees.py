@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 import torchcaps as tc
+from torchcaps._core.errors import InputError
 from torchcaps.analysis.places import part_maps, receptive_fields
 from torchcaps.analysis.trees import Level, Traced, coupling_moves, place_flows, routing_tree, trace_image
-from torchcaps.errors import InputError
 from torchcaps.layers import ClassCapsules, ConvCapsules, DenseCapsules, PrimaryCapsules
 from torchcaps.models import create_model
 from torchcaps.models.base import CapsuleModel

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from torchcaps._core.types import Routed
 from torchcaps.analysis.lastlayer import Voted
 from torchcaps.analysis.votes import SPREAD, vote_points
-from torchcaps.types import Routed
 
 
 def voted(votes, active, classes):

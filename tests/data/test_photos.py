@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from torchcaps.config import TrainConfig
 from torchcaps.data import load_dataset
-from torchcaps.recipes import complete
+from torchcaps.runs.config import TrainConfig
+from torchcaps.runs.recipes import complete
 
 KINDS = "airplane automobile bird cat deer dog frog horse ship truck"
 

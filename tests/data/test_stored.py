@@ -15,9 +15,9 @@ import pytest
 import torch
 from PIL import Image
 
+from torchcaps._core.errors import InputError
 from torchcaps.data import Columns, Stack, Strings, Vocabulary, load_folder, load_table, make_parts, open_data
 from torchcaps.data.stored import Numbers, Records
-from torchcaps.errors import InputError
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import warnings
 import pytest
 import torch
 
+from torchcaps._core.errors import InputError
 from torchcaps.data import Columns, TextSet, Vocabulary, load_dataset, load_table, make_parts, read_vectors, texts_in
 from torchcaps.data.base import in_classes, split, stratified_order
 from torchcaps.data.texts import truth_values
-from torchcaps.errors import InputError
 
 # Words
 

@@ -5,9 +5,9 @@ import torch
 
 import torchcaps as tc
 from tests.commands import run, save_norb, save_pictures
-from torchcaps.config import TrainConfig
 from torchcaps.models.crops import PATCHES, Crop, Patches
-from torchcaps.recipes import complete, with_size
+from torchcaps.runs.config import TrainConfig
+from torchcaps.runs.recipes import complete, with_size
 
 SMALL = {"image_shape": (1, 24, 24), "classes": 3, "sizes": (8, 2, 2, 2), "iterations": 1, "crop": 18}
 

@@ -5,7 +5,7 @@ import torch
 
 import torchcaps as tc
 from tests.oracles.text import capsule_a
-from torchcaps.errors import InputError
+from torchcaps._core.errors import InputError
 from torchcaps.models import TEXT_MODELS, TextCapsules, calibrate, create_model
 
 SMALL = {"filters": 5, "capsules": 3, "capsule_dim": 4, "window_capsules": 2}

@@ -5,10 +5,10 @@ import torch
 from matplotlib.colors import to_hex
 
 from torchcaps.analysis.attacks import AttackCurve, AttackExamples, AttackPoint
+from torchcaps.analysis.evaluate import Evaluation
 from torchcaps.analysis.jumble import JUMBLES, JumbleResult, jumbled_sets
 from torchcaps.analysis.shown import Shown
 from torchcaps.analysis.strange import roc
-from torchcaps.evaluate import Evaluation
 from torchcaps.plots.attacks import attack_examples_figure, attack_figure
 from torchcaps.plots.jumble import confidence_figure, jumble_figure
 from torchcaps.plots.strange import roc_figure

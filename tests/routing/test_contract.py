@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import torchcaps as tc
+from torchcaps._core.types import Routed
 from torchcaps.routing import Dynamic, Routing
 from torchcaps.routing.contract import ContractError
-from torchcaps.types import Routed
 
 OPTIONS = {
     "dynamic": [

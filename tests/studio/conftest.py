@@ -8,9 +8,9 @@ import torch
 from fastapi.testclient import TestClient
 
 from torchcaps import create_model
+from torchcaps.apps.studio.networks import Network, shipped_networks
+from torchcaps.apps.studio.server import address_of, create_app, free_socket, make_server
 from torchcaps.data import ImageSet
-from torchcaps.studio.networks import Network, shipped_networks
-from torchcaps.studio.server import address_of, create_app, free_socket, make_server
 
 
 def untrained(name, kind, shape, classes=3, **options):

@@ -15,10 +15,10 @@ from torchcaps.analysis.points import POINTS, make_points
 from torchcaps.analysis.reconstruct import draw_classes
 from torchcaps.analysis.trees import routing_tree, trace_image
 from torchcaps.analysis.votes import vote_points
+from torchcaps.apps.studio.rooms import examples_room
+from torchcaps.apps.studio.routings import OFFERED, OPTIONS, describe_routings
 from torchcaps.data import PairSet, load_dataset
 from torchcaps.routing import make_routing
-from torchcaps.studio.rooms import examples_room
-from torchcaps.studio.routings import OFFERED, OPTIONS, describe_routings
 
 BLOBS = make_points("blobs", 0)
 SHIPPED = "mnist-efficient"

@@ -15,8 +15,8 @@ import torch
 import uvicorn
 
 from tests.commands import SMALL, run, save_pictures
-from torchcaps.studio.networks import run_networks
-from torchcaps.studio.server import PORT, address_of, free_socket
+from torchcaps.apps.studio.networks import run_networks
+from torchcaps.apps.studio.server import PORT, address_of, free_socket
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,7 @@ import sys
 sys.modules.update(dict.fromkeys({missing}))
 import uvicorn
 uvicorn.Server.run = lambda server, sockets: print("served")
-from torchcaps.cli import main
+from torchcaps.apps.cli.main import main
 sys.exit(main(["studio", "--no-browser", "--port", "0"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ)
@@ -165,8 +165,8 @@ sys.exit(main(["studio", "--no-browser", "--port", "0"]))
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "torchcaps.studio.server", None)
-    monkeypatch.delitem(sys.modules, "torchcaps.studio.guards", raising=False)
+    monkeypatch.setitem(sys.modules, "torchcaps.apps.studio.server", None)
+    monkeypatch.delitem(sys.modules, "torchcaps.apps.studio.guards", raising=False)
     monkeypatch.setitem(sys.modules, "fastapi.responses", None)
     assert run("studio") == 2
     assert "Run: pip install 'torchcaps[studio]'." in capsys.readouterr().err

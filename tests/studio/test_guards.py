@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from torchcaps.studio import rooms
-from torchcaps.studio.guards import BODY, HEADERS, answers_to
-from torchcaps.studio.server import STATIC
+from torchcaps.apps.studio import rooms
+from torchcaps.apps.studio.guards import BODY, HEADERS, answers_to
+from torchcaps.apps.studio.server import STATIC
 
 BLANK = {"network": "mnist-efficient", "pixels": [[0] * 28] * 28}
 

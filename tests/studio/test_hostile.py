@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.studio.asking import ask, first_image, refused
 from torchcaps.analysis.points import make_points
-from torchcaps.studio import rooms
-from torchcaps.studio.networks import Network
-from torchcaps.studio.rooms import DigitAsked, digit_room
-from torchcaps.studio.server import create_app
+from torchcaps.apps.studio import rooms
+from torchcaps.apps.studio.networks import Network
+from torchcaps.apps.studio.rooms import DigitAsked, digit_room
+from torchcaps.apps.studio.server import create_app
 
 BLOBS = make_points("blobs", 0)
 SHIPPED = "mnist-efficient"

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.studio.conftest import serving
-from torchcaps.studio import guards, lines
-from torchcaps.studio.guards import Guard
-from torchcaps.studio.server import create_app
+from torchcaps.apps.studio import guards, lines
+from torchcaps.apps.studio.guards import Guard
+from torchcaps.apps.studio.server import create_app
 
 HELLO = b"GET /api/hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 LONG = 100_000

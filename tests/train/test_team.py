@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from tests.commands import run, save_pictures
-from torchcaps.config import TrainConfig
+from torchcaps._core.errors import InputError
 from torchcaps.data import AUGMENTATIONS, ImageSet
-from torchcaps.errors import InputError
+from torchcaps.runs.config import TrainConfig
 from torchcaps.train import resume, train
 from torchcaps.train.team import Member, check_team
 from torchcaps.train.trainee import EpochOrder, Order
@@ -237,7 +237,7 @@ def test_a_killed_process_ends_the_run_and_it_goes_on(tmp_path, whole, launcher,
 def test_a_script_that_every_process_would_run_is_told_where_to_train(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "from torchcaps.config import TrainConfig\nfrom torchcaps.train import train\n"
+        "from torchcaps.runs.config import TrainConfig\nfrom torchcaps.train import train\n"
         "train(TrainConfig(data='digits', limit=50, epochs=1, devices=2, device='cpu'))\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path)

@@ -15,15 +15,15 @@ from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.commands import run as run_command
-from torchcaps.config import TrainConfig
+from torchcaps._core.errors import InputError
+from torchcaps._core.types import Capsules
+from torchcaps.analysis.evaluate import evaluate
 from torchcaps.data import PairSet, Splits, load_dataset
-from torchcaps.errors import InputError
-from torchcaps.evaluate import evaluate
-from torchcaps.rundata import limit
-from torchcaps.runs import Run, parts_for
+from torchcaps.runs.config import TrainConfig
+from torchcaps.runs.run import Run, parts_for
+from torchcaps.runs.rundata import limit
 from torchcaps.train import class_loss, learning_rate_factor, resume, train
 from torchcaps.train.progress import Progress
-from torchcaps.types import Capsules
 
 # 600 digits of 8x8 pixels and a network of 8 capsules: an epoch takes about a second.
 QUICK = TrainConfig(data="digits", limit=600, epochs=2, batch_size=50, option=("capsules=8",), reconstruction=0.0)

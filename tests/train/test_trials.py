@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from tests.commands import run, save_norb
+from torchcaps._core.errors import InputError
 from torchcaps.analysis.comparison import Comparison, Variant, paired_difference
-from torchcaps.config import TrainConfig
-from torchcaps.errors import InputError
 from torchcaps.plots.compare import comparison_figure
+from torchcaps.runs.config import TrainConfig
 from torchcaps.train.compare import _equal_budget, parse_vary, varied_config
 from torchcaps.train.trials import Outcome
 from torchcaps.train.viewpoints import ViewpointTest

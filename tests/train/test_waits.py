@@ -5,17 +5,17 @@ import torch
 from torch import Tensor
 
 from tests.waits import Waits
-from torchcaps.config import TrainConfig
 from torchcaps.data import ImageSet
 from torchcaps.models import create_model
-from torchcaps.recipes import complete
+from torchcaps.runs.config import TrainConfig
+from torchcaps.runs.recipes import complete
 from torchcaps.train.prepare import fit_model
 
 
 @pytest.mark.parametrize("name", ["matrix-small", "efficient"])
 def test_a_step_looks_at_numbers_once(name, monkeypatch):
     # Values of labels are checked on CPUs alone.
-    monkeypatch.setattr("torchcaps.types.can_look_at", lambda values: False)
+    monkeypatch.setattr("torchcaps._core.types.can_look_at", lambda values: False)
 
     def looks(steps):
         """How often numbers are looked at in a training of so many steps."""

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from torchcaps._core.progress import bar
 from torchcaps.analysis.couplings import prior_of
+from torchcaps.analysis.evaluate import Evaluation, evaluate, judging, wilson_interval
 from torchcaps.analysis.health import coupling_facts
 from torchcaps.analysis.layers import named_layers, named_primaries
-from torchcaps.bars import bar
 from torchcaps.data import Examples
-from torchcaps.evaluate import Evaluation, evaluate, judging, wilson_interval
 from torchcaps.layers import PrimaryCapsules, RoutedLayer
 from torchcaps.models import Model
 from torchcaps.routing.attention import Attention

@@ -15,13 +15,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
+from torchcaps._core.errors import check_choice, check_count, check_positive, check_range, complaint
+from torchcaps._core.progress import bar
+from torchcaps._core.types import check_labels
+from torchcaps.analysis.evaluate import evaluate, hits, shown_classes, top_classes, wilson_interval
 from torchcaps.analysis.gradients import answer, image_gradients
 from torchcaps.analysis.shown import Shown, check_images
-from torchcaps.bars import bar
-from torchcaps.errors import check_choice, check_count, check_positive, check_range, complaint
-from torchcaps.evaluate import evaluate, hits, shown_classes, top_classes, wilson_interval
 from torchcaps.models import ImageModel
-from torchcaps.types import check_labels
 
 METHODS = ["fgsm", "bim", "pgd"]
 STEPS = 10

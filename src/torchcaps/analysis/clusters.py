@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from torchcaps.errors import check_count, complaint, shape_text
+from torchcaps._core.errors import check_count, complaint, shape_text
 from torchcaps.routing import ROUTINGS, Routing, make_routing, routing_options
 from torchcaps.routing.gaussian import Gaussian, Mixture
 from torchcaps.votes.algebra import as_votes

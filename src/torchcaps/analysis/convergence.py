@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from torchcaps._core.errors import complaint
 from torchcaps.analysis.lastlayer import Voted
-from torchcaps.errors import complaint
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from torchcaps._core.types import Capsules
 from torchcaps.analysis.layers import given_children, named_layers
 from torchcaps.data import Batch
 from torchcaps.layers import RoutedLayer
 from torchcaps.models import Model
-from torchcaps.types import Capsules
 
 Loss = Callable[[Capsules, Tensor], Tensor]
 

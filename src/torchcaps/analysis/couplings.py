@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from torchcaps._core.types import Couplings
 from torchcaps.functional import safe_divide
 from torchcaps.routing import Routing
 from torchcaps.routing.attention import Attention
 from torchcaps.routing.competition import OverParents, over_own_parents
-from torchcaps.types import Couplings
 from torchcaps.votes.job import Gathered
 
 BINS = 50  # of the histogram, from 0 to 1

@@ -16,10 +16,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from torchcaps.evaluate import judging, shown_classes
+from torchcaps._core.types import Capsules
+from torchcaps.analysis.evaluate import judging, shown_classes
 from torchcaps.models import ImageModel
 from torchcaps.routing import Routing
-from torchcaps.types import Capsules
 
 
 def class_scores(model: ImageModel, capsules: Capsules) -> Float[Tensor, "b y"]:

@@ -8,17 +8,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from torchcaps._core.progress import bar
+from torchcaps._core.types import Capsules
 from torchcaps.analysis.cost import GradientNorms, IterationCost, Loss, gradient_norms, iteration_costs
 from torchcaps.analysis.couplings import CouplingFacts, CouplingTally, prior_of
+from torchcaps.analysis.evaluate import batches, judging
 from torchcaps.analysis.layers import CLASSES, children_of_layers, named_layers, named_primaries
 from torchcaps.analysis.moves import Mirror, Moves, mirrors, responses
-from torchcaps.bars import bar
 from torchcaps.data import Batch, Examples, Labelled, PairSet, split
-from torchcaps.evaluate import batches, judging
 from torchcaps.layers import ConvCapsules, PrimaryCapsules, RoutedLayer
 from torchcaps.models import CapsuleModel, Model, TextModel
 from torchcaps.routing import Routing
-from torchcaps.types import Capsules
 
 DEAD = 0.1  # a capsule whose activation never reaches this is dead; where parents share one: of an even share
 STARVED = 0.1  # a parent that receives less than this of an even share is starved

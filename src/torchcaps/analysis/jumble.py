@@ -14,9 +14,9 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 from torch.nn.functional import interpolate
 
+from torchcaps._core.errors import check_choice, check_count, complaint
+from torchcaps.analysis.evaluate import Evaluation, evaluate, wilson_interval
 from torchcaps.analysis.shown import Shown, check_images
-from torchcaps.errors import check_choice, check_count, complaint
-from torchcaps.evaluate import Evaluation, evaluate, wilson_interval
 from torchcaps.models import ImageModel
 
 # Shuffled: rows and columns of the grid that is cut. Mirrored: each part turned left to right in its place.

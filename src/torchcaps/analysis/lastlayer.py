@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcaps.errors import complaint
-from torchcaps.evaluate import judging
+from torchcaps._core.errors import complaint
+from torchcaps._core.types import Routed
+from torchcaps.analysis.evaluate import judging
 from torchcaps.models import CapsuleModel
 from torchcaps.models.base import fit_layer
-from torchcaps.types import Routed
 
 
 @dataclass(frozen=True)

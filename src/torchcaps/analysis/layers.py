@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import Tensor
 
-from torchcaps.errors import complaint
+from torchcaps._core.errors import complaint
+from torchcaps._core.types import Capsules
 from torchcaps.layers import PrimaryCapsules, RoutedLayer
 from torchcaps.models import CapsuleModel, Model, TextCapsules
 from torchcaps.models.text import Branch
-from torchcaps.types import Capsules
 
 CLASSES = "classes"
 

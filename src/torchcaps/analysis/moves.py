@@ -12,12 +12,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from torchcaps._core.types import Capsules
 from torchcaps.analysis.layers import named_layers
 from torchcaps.data.augment import linear_maps, warp
 from torchcaps.functional import length, unit
 from torchcaps.layers import RoutedLayer
 from torchcaps.models import CapsuleModel, Model
-from torchcaps.types import Capsules
 
 # Pixels and degrees, each in all its directions.
 MOVES: dict[str, list[tuple[float, float, float]]] = {

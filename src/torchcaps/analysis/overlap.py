@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Generator
 
+from torchcaps._core.errors import complaint
+from torchcaps._core.progress import bar
+from torchcaps.analysis.evaluate import judged, shown_classes
 from torchcaps.analysis.reconstruct import Cases, check_decoder, draw_cases, draw_from, first_answers
-from torchcaps.bars import bar
 from torchcaps.data import Examples
-from torchcaps.errors import complaint
-from torchcaps.evaluate import judged, shown_classes
 from torchcaps.models import ImageModel
 
 

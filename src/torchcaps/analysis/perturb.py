@@ -13,14 +13,14 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 from torch.nn.functional import max_pool2d
 
+from torchcaps._core.errors import check_count, check_positive, complaint
+from torchcaps._core.progress import bar
+from torchcaps._core.types import Capsules
+from torchcaps.analysis.evaluate import batches, judged
 from torchcaps.analysis.reconstruct import check_decoder
-from torchcaps.bars import bar
 from torchcaps.data import Examples
 from torchcaps.data.augment import linear_maps, warp
-from torchcaps.errors import check_count, check_positive, complaint
-from torchcaps.evaluate import batches, judged
 from torchcaps.models import ImageModel
-from torchcaps.types import Capsules
 
 FACTORS = ("shift x", "shift y", "rotation", "scale", "thickness")
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 from torch.nn.functional import avg_pool2d
 
-from torchcaps.evaluate import judged, judging
+from torchcaps.analysis.evaluate import judged, judging
 from torchcaps.models import CapsuleModel
 from torchcaps.models.crops import Standardise
 

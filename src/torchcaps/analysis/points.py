@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchcaps.errors import check_choice
+from torchcaps._core.errors import check_choice
 
 
 @dataclass(frozen=True)

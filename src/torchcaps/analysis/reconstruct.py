@@ -12,12 +12,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
-from torchcaps.bars import bar
+from torchcaps._core.errors import complaint
+from torchcaps._core.progress import bar
+from torchcaps._core.types import Capsules
+from torchcaps.analysis.evaluate import hits, judged, top_classes
 from torchcaps.data import Examples
-from torchcaps.errors import complaint
-from torchcaps.evaluate import hits, judged, top_classes
 from torchcaps.models import ImageModel
-from torchcaps.types import Capsules
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchcaps._core.errors import complaint
 from torchcaps.analysis.lastlayer import Voted
-from torchcaps.errors import complaint
 from torchcaps.functional import unit
 
 

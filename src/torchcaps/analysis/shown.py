@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from torchcaps._core.errors import check_count, complaint
 from torchcaps.data import Batch, Examples
-from torchcaps.errors import check_count, complaint
 from torchcaps.models import ImageModel
 
 

@@ -14,12 +14,12 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 from torch.nn.functional import interpolate
 
+from torchcaps._core.errors import check_choice, check_range, complaint
+from torchcaps._core.progress import bar
 from torchcaps.analysis.attacks import bim
+from torchcaps.analysis.evaluate import Evaluation, evaluate
 from torchcaps.analysis.jumble import jumble
 from torchcaps.analysis.shown import Shown, check_images
-from torchcaps.bars import bar
-from torchcaps.errors import check_choice, check_range, complaint
-from torchcaps.evaluate import Evaluation, evaluate
 from torchcaps.models import ImageModel
 
 MADE = ["noise", "jumbled", "attacked", "scattered"]

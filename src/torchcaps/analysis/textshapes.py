@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from torchcaps.errors import complaint
-from torchcaps.evaluate import judging
+from torchcaps._core.errors import complaint
+from torchcaps.analysis.evaluate import judging
 from torchcaps.layers import DenseCapsules
 from torchcaps.models import TextCapsules
 from torchcaps.models.text import Branch

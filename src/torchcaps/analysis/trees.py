@@ -14,13 +14,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from torchcaps._core.errors import check_count, complaint
+from torchcaps._core.types import Capsules
+from torchcaps.analysis.evaluate import judged
 from torchcaps.analysis.places import part_maps, receptive_fields
-from torchcaps.errors import check_count, complaint
-from torchcaps.evaluate import judged
 from torchcaps.layers import ConvCapsules, RoutedLayer
 from torchcaps.models import CapsuleModel, ImageModel
 from torchcaps.models.base import fit_layer
-from torchcaps.types import Capsules
 from torchcaps.votes.windows import windows_of
 
 Box = tuple[int, int, int, int]

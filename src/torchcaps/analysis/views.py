@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchcaps._core.errors import check_choice, complaint
 from torchcaps.data import Examples, ImageSet, Splits, viewpoint_split
-from torchcaps.errors import check_choice, complaint
 
 
 @dataclass(frozen=True)

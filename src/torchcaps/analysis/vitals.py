@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 
 from torchcaps.analysis.cost import Loss, gradient_norms
+from torchcaps.analysis.evaluate import judging
 from torchcaps.analysis.health import STARVED, dead_below
 from torchcaps.analysis.layers import children_of_layers, named_layers
 from torchcaps.data import Batch
-from torchcaps.evaluate import judging
 from torchcaps.models import CapsuleModel, Model, TextCapsules
 
 EXAMPLES = 32

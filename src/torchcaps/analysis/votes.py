@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from torchcaps._core.errors import check_count
 from torchcaps.analysis.lastlayer import Voted
-from torchcaps.errors import check_count
 
 SPREAD = 2.0  # the root mean square of the points along their first axis
 

@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import grid_sample, pad
 
-from torchcaps.errors import check_choice, check_count, check_range, complaint, shape_text
+from torchcaps._core.errors import check_choice, check_count, check_range, complaint, shape_text
 
 # What lies beyond the edge of an image: nothing, or its outermost pixels (for photographs).
 FILLS = {"zeros": "constant", "border": "replicate"}

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from torchcaps._core.errors import complaint, shape_text
 from torchcaps.data.stored import Names, Records, Stack, pick
-from torchcaps.errors import complaint, shape_text
 
 Data = TypeVar("Data", bound="Labelled")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from torchcaps._core.errors import complaint
 from torchcaps.data.base import Splits, split
 from torchcaps.data.files import image_set
-from torchcaps.errors import complaint
 
 
 def _missing(package: str) -> ValueError:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from torchcaps._core.errors import check_choice
 from torchcaps.data.base import Labelled, Splits
 from torchcaps.data.builtin import digits, mnist_5k
 from torchcaps.data.corpora import ag_news, cr, mr, reuters, reuters_full, reviews, snips, sst2, subj, trec
@@ -16,7 +17,6 @@ from torchcaps.data.photos import cifar10, cifar100, svhn
 from torchcaps.data.smallnorb import smallnorb
 from torchcaps.data.stored import data_folder
 from torchcaps.data.toys import toys, toys_full
-from torchcaps.errors import check_choice
 
 # Each takes the folder where downloaded data live. The first line of its docstring is shown by `torchcaps list`.
 DATASETS: dict[str, Callable[[Path], Splits | Labelled]] = {

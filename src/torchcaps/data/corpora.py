@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
+from torchcaps._core.errors import complaint
 from torchcaps.data.base import Splits, hold_out, split
 from torchcaps.data.packed import LARGEST, read_member
 from torchcaps.data.texts import TextSet, truth_values
-from torchcaps.errors import complaint
 
 
 def _find(name: str, folder: Path, files: tuple[str, ...], places: tuple[str, ...], home: str) -> list[Path]:

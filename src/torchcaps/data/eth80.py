@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from torchcaps._core.errors import complaint
 from torchcaps.data.base import ImageSet, Splits, hold_out
 from torchcaps.data.files import image_set, open_picture, read_npz
-from torchcaps.errors import complaint
 
 CLASSES = ("apple", "car", "cow", "cup", "dog", "horse", "pear", "tomato")
 SIDE = 64

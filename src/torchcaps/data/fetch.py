@@ -16,9 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from torchcaps._core.errors import InputError, complaint
+from torchcaps._core.neutral import terminal
 from torchcaps.data.stored import may_write
-from torchcaps.errors import InputError, complaint
-from torchcaps.neutral import terminal
 
 TIMEOUT = (5, 20)  # seconds to connect and between two packets: without a network one knows soon
 

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchcaps.bars import bar
+from torchcaps._core.errors import complaint
+from torchcaps._core.files import open_regular
+from torchcaps._core.progress import bar
 from torchcaps.data.base import ImageSet
 from torchcaps.data.packed import open_packed, read_exactly
 from torchcaps.data.stored import Records, Stack, Strings
-from torchcaps.errors import complaint
-from torchcaps.files import open_regular
 
 PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
 _IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}

@@ -12,10 +12,10 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
+from torchcaps._core.errors import check_count, complaint
 from torchcaps.data.augment import linear_maps, warp, window
 from torchcaps.data.base import Batch, ImageSet, Splits
 from torchcaps.data.builtin import mnist_5k
-from torchcaps.errors import check_count, complaint
 
 FRAME = 40  # the side of translated and of affNIST images
 _GOLDEN, _FIRST, _SECOND = (value - 2**64 for value in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from torchcaps.errors import complaint
-from torchcaps.files import open_regular
-from torchcaps.memory import available_memory
+from torchcaps._core.errors import complaint
+from torchcaps._core.files import open_regular
+from torchcaps._core.memory import available_memory
 
 CHECKED = 1 << 26  # bytes of an array after which its size is compared with the memory that there is
 UNCHECKED = 1 << 23  # bytes of a packed text that are read whatever its size

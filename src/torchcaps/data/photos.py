@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from torchcaps._core.errors import complaint
 from torchcaps.data.base import ImageSet, Splits, hold_out
 from torchcaps.data.fetch import PublicFile, Source, find_files
 from torchcaps.data.matlab import read_mat
 from torchcaps.data.mnist import DIGITS
 from torchcaps.data.packed import LARGEST, read_member
-from torchcaps.errors import complaint
 
 SHAPE = (3, 32, 32)
 REMEDY = "Remove it to have it fetched."

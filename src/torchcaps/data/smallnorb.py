@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from torchcaps._core.errors import complaint
 from torchcaps.data.base import ImageSet, Splits, hold_out
 from torchcaps.data.fetch import PublicFile, Source, find_files
 from torchcaps.data.packed import open_packed, read_exactly
-from torchcaps.errors import complaint
 
 CLASSES = ("animal", "human", "airplane", "truck", "car")
 _MAGIC: dict[int, np.dtype[Any]] = {  # little-endian, as everything in these files

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch
 
+from torchcaps._core.errors import complaint
 from torchcaps.data.base import Data, ImageSet, Labelled, Splits, hold_out, in_classes, stratified_order, three_way
 from torchcaps.data.catalogue import DATASETS, load_dataset
 from torchcaps.data.files import load_folder, load_idx, load_npz
 from torchcaps.data.tables import Columns, is_table, load_table
 from torchcaps.data.texts import TextSet
-from torchcaps.errors import complaint
 
 # What people call the folders of a set that is split already.
 PARTS = {"train": "train", "training": "train", "val": "validation", "valid": "validation", "validation": "validation"}

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchcaps.errors import InputError, complaint
-from torchcaps.folders import cache_folder, private_folder
+from torchcaps._core.errors import InputError, complaint
+from torchcaps._core.folders import cache_folder, private_folder
 
 Item = TypeVar("Item")
 Kept = TypeVar("Kept", bound="Stored")  # type: ignore[type-arg]

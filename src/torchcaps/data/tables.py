@@ -14,12 +14,12 @@ from typing import IO, Any
 
 import torch
 
-from torchcaps.bars import bar
+from torchcaps._core.errors import complaint
+from torchcaps._core.files import lines_of
+from torchcaps._core.progress import bar
 from torchcaps.data.packed import open_text
 from torchcaps.data.stored import Records, Strings
 from torchcaps.data.texts import TextSet
-from torchcaps.errors import complaint
-from torchcaps.files import lines_of
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 TRUE, FALSE = ("1", "true", "yes", "t", "y", "1.0"), ("0", "false", "no", "f", "n", "", "0.0")

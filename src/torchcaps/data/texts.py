@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from torchcaps._core.errors import InputError, complaint, shape_text
+from torchcaps._core.files import atomic_write, read_text
 from torchcaps.data.base import Batch, Labelled
 from torchcaps.data.stored import Names, Numbers, Records, pick
-from torchcaps.errors import InputError, complaint, shape_text
-from torchcaps.files import atomic_write, read_text
 
 PADDING, UNKNOWN = "<pad>", "<unk>"  # words number 0 and 1
 MOST_BYTES = 1 << 30  # of a vocabulary

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchcaps.bars import bar
+from torchcaps._core.progress import bar
 from torchcaps.data.base import ImageSet, Splits, hold_out
 from torchcaps.data.render import Lamp, Views, render
 from torchcaps.data.solids import KINDS, solid

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchcaps._core.errors import complaint
+from torchcaps._core.files import lines_of
 from torchcaps.data.packed import open_text
-from torchcaps.errors import complaint
-from torchcaps.files import lines_of
 
 GLOVE = "glove-6b-50d"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchcaps._core.errors import check_choice, complaint
 from torchcaps.data.base import Examples, ImageSet, Splits
-from torchcaps.errors import check_choice, complaint
 
 
 def viewpoint_split(parts: Splits, by: str = "azimuth", low: float | None = None, high: float | None = None) -> Splits:

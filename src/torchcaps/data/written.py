@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchcaps._core.files import atomic_write, lines_of, read_text
 from torchcaps.data.packed import open_text
 from torchcaps.data.stored import Names, strings
-from torchcaps.files import atomic_write, lines_of, read_text
 
 
 def write_names(path: Path, parts: Mapping[str, Names]) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchcaps.errors import check_count
+from torchcaps._core.errors import check_count
+from torchcaps._core.types import Capsules, Routed, Step
 from torchcaps.layers.parts import routing_for, transform_for
 from torchcaps.layers.residual import add_children
 from torchcaps.routing import Routing
-from torchcaps.types import Capsules, Routed, Step
 from torchcaps.votes import backends as _backends  # noqa: F401  (the engine knows them from here on)
 from torchcaps.votes.engine import Plan, choose, route
 from torchcaps.votes.job import Gathered, Job

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchcaps.errors import check_choice, complaint
+from torchcaps._core.errors import check_choice, complaint
+from torchcaps._core.types import Capsules, check_capsules
 from torchcaps.layers.base import RoutedLayer
 from torchcaps.layers.coordinates import check_coordinates, coordinates_of
 from torchcaps.routing import Routing
-from torchcaps.types import Capsules, check_capsules
 from torchcaps.votes.job import Gathered
 from torchcaps.votes.transforms import VoteTransform
 

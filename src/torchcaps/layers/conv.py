@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchcaps.errors import check_choice, check_count, complaint
+from torchcaps._core.errors import check_choice, check_count, complaint
+from torchcaps._core.types import Capsules, Routed, check_capsules
 from torchcaps.layers.base import RoutedLayer
 from torchcaps.layers.residual import at_centers, check_skip
 from torchcaps.routing import Routing
-from torchcaps.types import Capsules, Routed, check_capsules
 from torchcaps.votes.job import Gathered
 from torchcaps.votes.transforms import VoteTransform
 from torchcaps.votes.windows import Sizes, Windows, windows_of

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from torchcaps.errors import check_choice, complaint
+from torchcaps._core.errors import check_choice, complaint
 from torchcaps.votes.layout import eager
 
 COORDINATE_PLACES = ("column", "first")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchcaps._core.types import Capsules, check_capsules
 from torchcaps.layers.base import RoutedLayer
 from torchcaps.layers.residual import check_skip
 from torchcaps.routing import Routing
-from torchcaps.types import Capsules, check_capsules
 from torchcaps.votes.job import Gathered
 from torchcaps.votes.transforms import VoteTransform
 

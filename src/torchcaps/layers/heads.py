@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcaps.errors import check_range, complaint, shape_text
-from torchcaps.types import Capsules, check_capsules, check_labels, truth_of
+from torchcaps._core.errors import check_range, complaint, shape_text
+from torchcaps._core.types import Capsules, check_capsules, check_labels, truth_of
 
 
 def class_mask(activations: Float[Tensor, "b y"], labels: Tensor | None = None, *, top: int | None = None) -> Tensor:

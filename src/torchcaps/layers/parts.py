@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from torchcaps.errors import check_choice, complaint
+from torchcaps._core.errors import check_choice, complaint
 from torchcaps.routing import ROUTINGS, Routing, make_routing, routing_options
 from torchcaps.votes.transforms import VoteTransform, make_votes
 

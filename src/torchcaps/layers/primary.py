@@ -11,9 +11,9 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcaps.errors import check_choice, complaint, shape_text
+from torchcaps._core.errors import check_choice, complaint, shape_text
+from torchcaps._core.types import Capsules
 from torchcaps.functional import SQUASHES, length, squash
-from torchcaps.types import Capsules
 
 
 class PrimaryCapsules(nn.Module):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from torchcaps.errors import complaint
-from torchcaps.types import Capsules
+from torchcaps._core.errors import complaint
+from torchcaps._core.types import Capsules
 
 
 def check_skip(owner: str, types: int | None, out_capsules: int, in_dim: int, out_dim: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from torchcaps.errors import check_choice, check_count, complaint
+from torchcaps._core.errors import check_choice, check_count, complaint
 from torchcaps.layers.base import LAYER_OPTIONS
 from torchcaps.models.base import CapsuleModel, ImageModel, ImageShape
 from torchcaps.models.calibrate import calibrate

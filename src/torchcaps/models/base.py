@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcaps.errors import complaint, shape_text
+from torchcaps._core.errors import complaint, shape_text
+from torchcaps._core.types import Capsules, Step
 from torchcaps.layers import Decoder, DenseCapsules, DenseDecoder, PrimaryCapsules, RoutedLayer
-from torchcaps.types import Capsules, Step
 
 ImageShape = tuple[int, int, int]
 

@@ -20,11 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchcaps._core.types import Capsules
 from torchcaps.functional import spread
 from torchcaps.layers import PrimaryCapsules, RoutedLayer
 from torchcaps.routing.em import EM
 from torchcaps.routing.variational import Variational
-from torchcaps.types import Capsules
 from torchcaps.votes.job import Gathered
 
 # EM's inverse temperature per unit of mass: of inner layers, and of the last one, whose activations face the loss.

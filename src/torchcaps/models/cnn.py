@@ -10,11 +10,11 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcaps.errors import check_positive, check_range
+from torchcaps._core.errors import check_positive, check_range
+from torchcaps._core.types import Capsules
 from torchcaps.models.base import ImageModel, ImageShape, check_size
 from torchcaps.models.crops import taken
 from torchcaps.models.efficient import efficient_stem
-from torchcaps.types import Capsules
 
 
 class _Network(ImageModel):

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcaps.errors import check_range, complaint
+from torchcaps._core.errors import check_range, complaint
+from torchcaps._core.types import Capsules
 from torchcaps.models.base import ImageModel, ImageShape
-from torchcaps.types import Capsules
 
 # Where the paper's several windows lie beside the middle, in pixels: there, and at corners one to three away.
 PATCHES = [(0, 0), *((down * far, right * far) for far in (1, 2, 3) for down in (-1, 1) for right in (-1, 1))]

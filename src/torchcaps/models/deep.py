@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from torchcaps.errors import check_choice, check_count, complaint
+from torchcaps._core.errors import check_choice, check_count, complaint
 from torchcaps.layers import ClassCapsules, ConvCapsules, Decoder, PrimaryCapsules, RoutedLayer
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
 from torchcaps.models.matrix import listens

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from torchcaps.errors import check_count, complaint
+from torchcaps._core.errors import check_count, complaint
 from torchcaps.layers import Decoder, DenseCapsules, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, feature_shape, make_decoder
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchcaps.errors import check_choice, complaint
+from torchcaps._core.errors import check_choice, complaint
 from torchcaps.layers import ClassCapsules, ConvCapsules, Decoder, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
 from torchcaps.models.crops import taken

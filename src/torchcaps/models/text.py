@@ -13,10 +13,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import dropout, pad
 
-from torchcaps.errors import check_choice, check_count, check_range, complaint, shape_text
+from torchcaps._core.errors import check_choice, check_count, check_range, complaint, shape_text
+from torchcaps._core.types import Capsules, Step
 from torchcaps.functional import length
 from torchcaps.layers import ClassCapsules, ConvCapsules, DenseCapsules, PrimaryCapsules, RoutedLayer
-from torchcaps.types import Capsules, Step
 
 UNKNOWN = 1  # the word that stands for all that a vocabulary does not know
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from torchcaps._core.types import Capsules
 from torchcaps.models.text import TextModel, ngram_starts, real_ngrams
-from torchcaps.types import Capsules
 
 
 class _TextNetwork(TextModel):

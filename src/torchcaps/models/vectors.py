@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from torchcaps.errors import check_count
+from torchcaps._core.errors import check_count
 from torchcaps.layers import DenseCapsules, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel
 

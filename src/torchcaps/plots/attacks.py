@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from torchcaps.analysis.attacks import AttackCurve, AttackExamples, AttackPoint
-from torchcaps.evaluate import hits, top_classes
+from torchcaps.analysis.evaluate import hits, top_classes
 from torchcaps.plots.style import GREY, PALETTE, RIGHT, WRONG, plain, show_image
 
 LINES = {"fgsm": "-", "bim": "--", "pgd": ":"}

@@ -8,8 +8,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from torchcaps.analysis.evaluate import Evaluation
 from torchcaps.data import Examples
-from torchcaps.evaluate import Evaluation
 from torchcaps.models import ImageModel, Model
 from torchcaps.plots.style import GREY, RIGHT, WRONG, plain, save_figures, show_image
 

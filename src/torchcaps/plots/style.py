@@ -13,8 +13,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from torchcaps.files import atomic_write
-from torchcaps.neutral import shown
+from torchcaps._core.files import atomic_write
+from torchcaps._core.neutral import shown
 
 RIGHT, WRONG, GREY = "#1b7837", "#b2182b", "#555555"
 # Told apart by the colour-blind as well (Okabe and Ito 2008), for classes, clusters and curves.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchcaps.errors import check_choice, complaint
+from torchcaps._core.errors import check_choice, complaint
 from torchcaps.routing.attention import Attention
 from torchcaps.routing.base import Routing
 from torchcaps.routing.competition import over_own_parents

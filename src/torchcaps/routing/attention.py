@@ -10,11 +10,11 @@ import math
 import torch
 from torch import Tensor, nn
 
-from torchcaps.errors import check_choice, complaint
+from torchcaps._core.errors import check_choice, complaint
+from torchcaps._core.types import Activations, Couplings, Mask, Routed
 from torchcaps.functional import SQUASHES, agree, combine, length, squash
 from torchcaps.routing.base import Routing
 from torchcaps.routing.competition import OverParents, silence
-from torchcaps.types import Activations, Couplings, Mask, Routed
 from torchcaps.votes.algebra import Votes
 
 

@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from torchcaps.errors import check_choice, check_count, check_range
-from torchcaps.precision import HALVES, autocasting, no_autocast
+from torchcaps._core.errors import check_choice, check_count, check_range
+from torchcaps._core.precision import HALVES, autocasting, no_autocast
+from torchcaps._core.types import Activations, Couplings, Mask, Routed, Step
 from torchcaps.routing.checks import check_routed, constructor_options, takes
 from torchcaps.routing.competition import (
     OverParents,
@@ -25,7 +26,6 @@ from torchcaps.routing.competition import (
     scores_of,
     silence,
 )
-from torchcaps.types import Activations, Couplings, Mask, Routed, Step
 from torchcaps.votes.algebra import Votes, as_votes
 from torchcaps.votes.bounds import bounded
 

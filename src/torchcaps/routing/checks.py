@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchcaps.errors import complaint, shape_text
+from torchcaps._core.errors import complaint, shape_text
 from torchcaps.votes.algebra import Votes
 
 

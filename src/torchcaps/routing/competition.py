@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchcaps._core.types import Activations, Couplings, Mask
 from torchcaps.functional import safe_log
-from torchcaps.types import Activations, Couplings, Mask
 from torchcaps.votes.competition import Competition, careful, over_own_parents, silence
 
 OverParents = Competition

@@ -10,10 +10,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from torchcaps.errors import complaint
+from torchcaps._core.errors import complaint
+from torchcaps._core.types import Routed
 from torchcaps.routing.base import Routing
 from torchcaps.routing.promises import disagreement, false_word
-from torchcaps.types import Routed
 
 
 class ContractError(AssertionError):

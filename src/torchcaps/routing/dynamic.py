@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchcaps.errors import check_choice, complaint
+from torchcaps._core.errors import check_choice, complaint
+from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import SQUASHES, agree, combine, length, squash, squash_potential
 from torchcaps.routing.base import Routing
-from torchcaps.types import Activations, Couplings, Routed
 from torchcaps.votes.algebra import Votes
 
 

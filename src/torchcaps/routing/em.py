@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from torchcaps.errors import check_choice, check_positive, check_range, complaint
+from torchcaps._core.errors import check_choice, check_positive, check_range, complaint
+from torchcaps._core.types import Activations, Couplings
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
-from torchcaps.types import Activations, Couplings
 from torchcaps.votes.algebra import Votes
 
 # The official code writes its activation logit with log variances, so twice our cost at half our temperature, and

@@ -12,10 +12,10 @@ from typing import Any
 
 from torch import Tensor
 
-from torchcaps.errors import check_positive, complaint
+from torchcaps._core.errors import check_positive, complaint
+from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import agree, combine, length, unit
 from torchcaps.routing.base import Routing
-from torchcaps.types import Activations, Couplings, Routed
 from torchcaps.votes.algebra import Votes
 
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchcaps.errors import check_choice, check_positive, check_range
+from torchcaps._core.errors import check_choice, check_positive, check_range
+from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import combine, distances, mass, moments
 from torchcaps.routing.base import Routing
-from torchcaps.types import Activations, Couplings, Routed
 from torchcaps.votes.algebra import Votes, as_votes
 
 LOG_2PI = math.log(2 * math.pi)

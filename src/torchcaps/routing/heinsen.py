@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from torchcaps.errors import complaint
+from torchcaps._core.errors import complaint
+from torchcaps._core.types import Activations, Couplings
 from torchcaps.routing.gaussian import Gaussian, Mixture
-from torchcaps.types import Activations, Couplings
 from torchcaps.votes.algebra import Votes
 
 

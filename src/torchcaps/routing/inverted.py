@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
-from torchcaps.errors import complaint
+from torchcaps._core.errors import complaint
+from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import agree, combine
 from torchcaps.routing.base import Routing
-from torchcaps.types import Activations, Couplings, Routed
 from torchcaps.votes.algebra import Votes
 
 EPSILON = 1e-5  # beside the variance of a layer norm, as everywhere

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchcaps.errors import check_choice, check_positive, check_range
+from torchcaps._core.errors import check_choice, check_positive, check_range
+from torchcaps._core.types import Activations, Couplings, Routed, can_look_at
 from torchcaps.functional import distances, safe_divide
 from torchcaps.routing.base import Routing
 from torchcaps.routing.kmeans import weighted_means
-from torchcaps.types import Activations, Couplings, Routed, can_look_at
 from torchcaps.votes.algebra import Votes
 
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchcaps.errors import check_choice, check_positive
+from torchcaps._core.errors import check_choice, check_positive
+from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import agree, combine, distances, length, mass, safe_divide, squash, unit
 from torchcaps.routing.base import Routing
-from torchcaps.types import Activations, Couplings, Routed
 from torchcaps.votes.algebra import Votes
 
 

@@ -8,8 +8,8 @@ import math
 import torch
 from torch import Tensor
 
+from torchcaps._core.types import Capsules
 from torchcaps.routing.base import Routing
-from torchcaps.types import Capsules
 from torchcaps.votes import backends as _backends  # noqa: F401  (the engine knows them from here on)
 from torchcaps.votes import engine
 from torchcaps.votes.job import Gathered, Job

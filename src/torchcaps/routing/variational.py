@@ -17,10 +17,10 @@ import math
 import torch
 from torch import Tensor, nn
 
-from torchcaps.errors import check_positive, complaint
+from torchcaps._core.errors import check_positive, complaint
+from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import moments
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
-from torchcaps.types import Activations, Couplings, Routed
 from torchcaps.votes.algebra import Votes
 
 

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from torchcaps._core.errors import check_count, complaint
+from torchcaps._core.fields import as_json
+from torchcaps._core.files import atomic_write, inside
 from torchcaps.analysis.comparison import Comparison, Variant
-from torchcaps.config import TrainConfig, filled
 from torchcaps.data import TextSet, make_parts
-from torchcaps.errors import check_count, complaint
-from torchcaps.fields import as_json
-from torchcaps.files import atomic_write, inside
-from torchcaps.recipes import check_given, complete
-from torchcaps.rundata import limit, read_data
-from torchcaps.runfolders import next_folder
+from torchcaps.runs.config import TrainConfig, filled
+from torchcaps.runs.recipes import check_given, complete
+from torchcaps.runs.rundata import limit, read_data
+from torchcaps.runs.runfolders import next_folder
 from torchcaps.train.log import say
 from torchcaps.train.trials import PLACE, Outcome, begin_trials, refuse_folds, run_trial
 

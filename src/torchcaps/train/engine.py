@@ -15,19 +15,19 @@ import lightning.pytorch as pl
 import torch
 from torch.utils.data import DataLoader
 
+from torchcaps._core.device import choose_device
+from torchcaps._core.errors import complaint
+from torchcaps._core.locks import locked
+from torchcaps.analysis.evaluate import evaluate
 from torchcaps.analysis.vitals import EXAMPLES, vitals
-from torchcaps.card import write_card
-from torchcaps.config import TrainConfig, filled
 from torchcaps.data import Splits, TextSet, Vocabulary, read_vectors
-from torchcaps.device import choose_device
-from torchcaps.errors import complaint
-from torchcaps.evaluate import evaluate
-from torchcaps.locks import locked
 from torchcaps.models import ImageModel, TextModel
-from torchcaps.recipes import check_given
-from torchcaps.rundata import read_data
-from torchcaps.runfolders import check_new, next_folder
-from torchcaps.runs import Run
+from torchcaps.runs.card import write_card
+from torchcaps.runs.config import TrainConfig, filled
+from torchcaps.runs.recipes import check_given
+from torchcaps.runs.run import Run
+from torchcaps.runs.rundata import read_data
+from torchcaps.runs.runfolders import check_new, next_folder
 from torchcaps.train import team
 from torchcaps.train.conditions import conditions, differences
 from torchcaps.train.log import logged, say, write_log

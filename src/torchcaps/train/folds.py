@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import statistics
 
-from torchcaps.config import TrainConfig, filled
-from torchcaps.fields import as_json
-from torchcaps.files import atomic_write, inside
-from torchcaps.runfolders import next_folder
+from torchcaps._core.fields import as_json
+from torchcaps._core.files import atomic_write, inside
+from torchcaps.runs.config import TrainConfig, filled
+from torchcaps.runs.runfolders import next_folder
 from torchcaps.train.log import say
 from torchcaps.train.trials import begin_trials, run_trial
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from torchcaps.errors import InputError
-from torchcaps.files import open_own
-from torchcaps.neutral import NeutralStream, shown, terminal
+from torchcaps._core.errors import InputError
+from torchcaps._core.files import open_own
+from torchcaps._core.neutral import NeutralStream, shown, terminal
 
 
 def say(text: str, log: Path | None = None, *, error: bool = False) -> None:

@@ -8,15 +8,15 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from torchcaps.config import TrainConfig
+from torchcaps._core.device import choose_device
+from torchcaps._core.errors import check_choice, complaint
 from torchcaps.data import AUGMENTATIONS, DATASETS, Labelled, Splits, TextSet, make_parts
-from torchcaps.device import choose_device
-from torchcaps.errors import check_choice, complaint
-from torchcaps.facts import DataFacts
-from torchcaps.recipes import check_given, complete, with_size
-from torchcaps.rundata import READ, limit, read_data
-from torchcaps.runfolders import check_new
-from torchcaps.runs import Run
+from torchcaps.runs.config import TrainConfig
+from torchcaps.runs.metadata import DataFacts
+from torchcaps.runs.recipes import check_given, complete, with_size
+from torchcaps.runs.run import Run
+from torchcaps.runs.rundata import READ, limit, read_data
+from torchcaps.runs.runfolders import check_new
 from torchcaps.train import team
 
 

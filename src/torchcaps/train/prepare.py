@@ -11,10 +11,10 @@ import lightning.pytorch as pl
 import torch
 from torch.utils.data import DataLoader
 
-from torchcaps.config import TrainConfig, filled
+from torchcaps._core.neutral import terminal
 from torchcaps.data import Examples
 from torchcaps.models import CapsuleModel, Model, TextCapsules, calibrate
-from torchcaps.neutral import terminal
+from torchcaps.runs.config import TrainConfig, filled
 from torchcaps.train.team import Member
 from torchcaps.train.trainee import EpochOrder, Share, Trainee, loader
 

@@ -19,15 +19,15 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from tqdm.auto import tqdm
 
+from torchcaps._core.errors import InputError
+from torchcaps._core.files import atomic_write, open_regular
+from torchcaps._core.neutral import terminal
 from torchcaps.analysis.vitals import Vitals
-from torchcaps.errors import InputError
-from torchcaps.facts import METRICS
-from torchcaps.files import atomic_write, open_regular
-from torchcaps.neutral import terminal
-from torchcaps.runs import Run
+from torchcaps.runs.metadata import METRICS
+from torchcaps.runs.run import Run
+from torchcaps.runs.weights import first_not_finite
 from torchcaps.train.log import Lenient, say
 from torchcaps.train.team import leave_when_told
-from torchcaps.weights import first_not_finite
 
 
 class WholeFiles(TorchCheckpointIO):

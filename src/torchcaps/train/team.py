@@ -27,9 +27,9 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.multiprocessing.spawn import ProcessExitedException, spawn
 from tqdm.auto import tqdm
 
-from torchcaps.config import TrainConfig
-from torchcaps.device import choose_device
-from torchcaps.errors import InputError, complaint
+from torchcaps._core.device import choose_device
+from torchcaps._core.errors import InputError, complaint
+from torchcaps.runs.config import TrainConfig
 
 OURS = "torchcaps"  # the run id of processes that we started
 NEEDED = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")

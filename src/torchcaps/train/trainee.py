@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, nll_loss, one_hot
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from torchcaps.config import TrainConfig, filled
+from torchcaps._core.errors import complaint
+from torchcaps._core.types import Capsules
+from torchcaps.analysis.evaluate import hits
 from torchcaps.data import AUGMENTATIONS, Batch, Examples, TextSet
-from torchcaps.errors import complaint
-from torchcaps.evaluate import hits
 from torchcaps.layers import VoteTransform
 from torchcaps.losses import margin_loss, reconstruction_loss, spread_loss, spread_margin
 from torchcaps.models import ImageModel, Model
+from torchcaps.runs.config import TrainConfig, filled
 from torchcaps.train.team import Member, summed
-from torchcaps.types import Capsules
 
 
 def class_loss(

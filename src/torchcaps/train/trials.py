@@ -16,16 +16,16 @@ from typing import Any
 
 import torch
 
-from torchcaps.config import TrainConfig
+from torchcaps._core.errors import InputError, complaint
+from torchcaps._core.fields import as_json, read_fields
+from torchcaps._core.files import atomic_write, inside, read_text
+from torchcaps._core.locks import LOCK, locked
+from torchcaps._core.memory import highest_memory
+from torchcaps.analysis.evaluate import Evaluation, evaluate
 from torchcaps.data import DATASETS
-from torchcaps.errors import InputError, complaint
-from torchcaps.evaluate import Evaluation, evaluate
-from torchcaps.fields import as_json, read_fields
-from torchcaps.files import atomic_write, inside, read_text
-from torchcaps.locks import LOCK, locked
-from torchcaps.memory import highest_memory
-from torchcaps.runfolders import check_empty
-from torchcaps.runs import Run
+from torchcaps.runs.config import TrainConfig
+from torchcaps.runs.run import Run
+from torchcaps.runs.runfolders import check_empty
 from torchcaps.train.engine import resume, train
 from torchcaps.train.log import say
 from torchcaps.train.plan import check_trainable

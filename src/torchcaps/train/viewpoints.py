@@ -11,12 +11,12 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchcaps.config import TrainConfig
-from torchcaps.errors import complaint
-from torchcaps.evaluate import wilson_interval
-from torchcaps.fields import as_json
-from torchcaps.files import atomic_write, inside
-from torchcaps.runfolders import next_folder
+from torchcaps._core.errors import complaint
+from torchcaps._core.fields import as_json
+from torchcaps._core.files import atomic_write, inside
+from torchcaps.analysis.evaluate import wilson_interval
+from torchcaps.runs.config import TrainConfig
+from torchcaps.runs.runfolders import next_folder
 from torchcaps.train.log import say
 from torchcaps.train.trials import Outcome, begin_trials, refuse_folds, run_trial
 

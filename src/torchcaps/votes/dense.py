@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchcaps.precision import HALVES, autocasting
+from torchcaps._core.precision import HALVES, autocasting
 from torchcaps.votes.algebra import Votes
 from torchcaps.votes.buffers import scratch
 from torchcaps.votes.engine import Plan, Refusal, plan_of_votes

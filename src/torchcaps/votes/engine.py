@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from torchcaps.types import Routed
+from torchcaps._core.types import Routed
 from torchcaps.votes.algebra import AnotherBackendError, Votes
 from torchcaps.votes.job import WANTED, Job, Part
 from torchcaps.votes.tiling import tiled

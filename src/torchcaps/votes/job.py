@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from torchcaps.precision import HALVES, autocasting
-from torchcaps.types import Capsules
+from torchcaps._core.precision import HALVES, autocasting
+from torchcaps._core.types import Capsules
 from torchcaps.votes.competition import Competition, OverGrid, over_own_parents
 from torchcaps.votes.layout import why_not_eager
 from torchcaps.votes.linear import Linear

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from torchcaps.precision import autocasting, without_autocast
+from torchcaps._core.precision import autocasting, without_autocast
 from torchcaps.votes.buffers import current_room, scratch
 
 Shape = tuple[int, ...]

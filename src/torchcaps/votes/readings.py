@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchcaps.precision import without_autocast
+from torchcaps._core.precision import without_autocast
 from torchcaps.votes.bounds import largest
 from torchcaps.votes.gradients import Ledger, columns, refuse_second_derivatives
 from torchcaps.votes.products import Products, Sums

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchcaps.errors import complaint
-from torchcaps.precision import autocast_as_now, without_autocast
+from torchcaps._core.errors import complaint
+from torchcaps._core.precision import autocast_as_now, without_autocast
 from torchcaps.votes.buffers import Room, kept_room
 from torchcaps.votes.gradients import refuse_second_derivatives
 

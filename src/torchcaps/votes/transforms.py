@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcaps.errors import check_choice, check_count, check_positive, complaint
+from torchcaps._core.errors import check_choice, check_count, check_positive, complaint
 from torchcaps.functional import safe_divide
 from torchcaps.votes.layout import as_votes, child_first, laid_out_product
 from torchcaps.votes.linear import Linear

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import torch
 
-from torchcaps.errors import complaint
+from torchcaps._core.errors import complaint
 from torchcaps.votes.native import cache
 from torchcaps.votes.native.compiler import CompilerError, compiled
 from torchcaps.votes.native.fork import survive_forks

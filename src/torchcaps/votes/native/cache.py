@@ -22,8 +22,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from torchcaps.errors import InputError, complaint
-from torchcaps.folders import cache_folder
+from torchcaps._core.errors import InputError, complaint
+from torchcaps._core.folders import cache_folder
 
 LARGEST = 64 * 2**20  # bytes of a file that can be one of ours: they have a hundred thousand
 STALE = 3600  # seconds after which whoever made a temporary file has ended or been killed

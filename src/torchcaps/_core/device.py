@@ -1,0 +1,20 @@
+"""Which device to compute on, as a user names it."""
+
+from __future__ import annotations
+
+import torch
+
+from torchcaps._core.errors import check_choice, complaint
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+def choose_device(owner: str, name: str = "auto") -> torch.device:
+    """The device by this name, or the best there is; refuse one that this machine lacks."""
+    check_choice(owner, "device", name, DEVICES)
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        return torch.device(next(device for device, is_there in there.items() if is_there))
+    if not there[name]:
+        raise complaint(owner, f"a device {name}", "none on this machine", "Drop --device.")
+    return torch.device(name)

@@ -1,0 +1,199 @@
+"""Files that are read with bounds, and written whole or not at all, never through a link."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from torchcaps._core.errors import complaint
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+MOST_TEXT = 64 << 20  # bytes of a file that is read whole: JSON, tables of metrics, model cards
+MOST_LINE = 1 << 26  # signs
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+def inside(folder: Path, *names: str) -> Path:
+    """A place below a folder. A link on the way there that leaves the folder is refused.
+
+    The folder itself may be a link: the user named it. What is below it may come from somebody else.
+    """
+    path = folder.joinpath(*names)
+    if not is_inside(folder, path):
+        remedy = "Remove the link, or put a copy of what it points to in its place."
+        raise complaint(str(path), f"a place inside {folder}", "a link that leads out of it", remedy)
+    return path
+
+
+def is_inside(folder: Path, path: Path) -> bool:
+    """Whether a path leads to a place below a folder, links followed."""
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # a circle of links
+        return False
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """A file opened for reading; pipes and devices, which may never end, are refused without waiting for them."""
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(None, "not a regular file", str(path))
+        return os.fdopen(file, "rb")
+    except BaseException:
+        os.close(file)
+        raise
+
+
+def open_own(path: Path, flags: int) -> int:
+    """A file of ours, opened to be written into: new, or a regular one that has no other name (hard link)."""
+    try:
+        found = path.lstat()
+        plain = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+    except FileNotFoundError:
+        plain = True
+    if plain:
+        file = os.open(path, flags | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | NO_FOLLOW, 0o666)
+        found = os.fstat(file)
+        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+            return file
+        os.close(file)
+    raise complaint(str(path), "a plain file without another name", "a link, a pipe or a device", "Remove it.")
+
+
+def read_bytes(path: Path, most: int = MOST_TEXT) -> bytes:
+    """All of a regular file that has no more than so many bytes; an OSError otherwise."""
+    with open_regular(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(None, f"more than {most >> 20} MB", str(path))
+    return content
+
+
+def read_text(path: Path, most: int = MOST_TEXT) -> str:
+    return read_bytes(path, most).decode("utf-8")
+
+
+def lines_of(file: IO[str], most: int = MOST_LINE) -> Iterator[str]:
+    """The lines of a text file; a line of more signs than that, which no memory might hold, is an OSError."""
+    while line := file.readline(most):
+        if len(line) == most and not line.endswith("\n"):
+            raise OSError(None, f"a line of {most:,} signs or more")
+        yield line
+
+
+def atomic_write(path: Path, content: str | bytes | Iterable[str]) -> None:
+    """Write a file so that it is either the old or the new one, whatever happens: a kill, a full disk, a power cut.
+
+    The temporary file beside it has a random name, so that writers at the same time do not mix and nobody can prepare
+    a link in its place. A link or a device in the place of the file itself is refused.
+    """
+    pieces = (content,) if isinstance(content, str | bytes) else content
+    _refuse_special(path)
+    _remove_abandoned(path)
+    try:
+        descriptor, temporary = _new_temporary(path)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                # Of a name that is not UTF-8, the bytes are shown as \udce9; JSON never comes to that.
+                file.writelines(
+                    piece.encode("utf-8", "backslashreplace") if isinstance(piece, str) else piece for piece in pieces
+                )
+                file.flush()
+                os.fsync(file.fileno())  # else the new name may reach the disk before what it names
+                if fcntl is not None:  # while it is locked: nobody takes it for abandoned
+                    os.replace(temporary, path)
+            if fcntl is None:  # Windows renames no open files
+                os.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    if os.name == "posix":
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def is_temporary(name: str) -> bool:
+    """Is this the name of a file that `atomic_write` had not finished?"""
+    return re.fullmatch(r"\.torchcaps-[0-9a-f]{8}-[0-9a-f]{16}\.tmp", name) is not None
+
+
+def _stem(path: Path) -> str:
+    """What the temporary names for a file begin with: short, so that a long name does not become too long."""
+    return f".torchcaps-{zlib.crc32(os.fsencode(path.name)):08x}-"
+
+
+def _refuse_special(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(mode) or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # of a folder, the system tells
+        got = "a link" if stat.S_ISLNK(mode) else "a pipe or a device"
+        raise complaint(str(path), "the place of a file to write", got, "Remove it, or choose another name.")
+
+
+def _new_temporary(path: Path) -> tuple[int, Path]:
+    """A new file, locked as long as it is open, and its name."""
+    while True:
+        temporary = path.with_name(f"{_stem(path)}{secrets.token_hex(8)}.tmp")
+        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW, 0o666)
+        # Another writer may take it for abandoned until it is locked.
+        if try_lock(file) is not False and os.fstat(file).st_nlink:
+            return file, temporary
+        os.close(file)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove what writers of this file that were killed have left: their files are not locked any more."""
+    with suppress(OSError):
+        for entry in os.listdir(path.parent):
+            if not (is_temporary(entry) and entry.startswith(_stem(path))):
+                continue
+            with suppress(OSError):
+                file = os.open(path.parent / entry, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | NO_FOLLOW)
+                try:
+                    if stat.S_ISREG(os.fstat(file).st_mode) and try_lock(file) is True:
+                        os.unlink(path.parent / entry)
+                finally:
+                    os.close(file)
+
+
+def try_lock(file: int) -> bool | None:
+    """Lock an open file for this process; False if another holds the lock. It ends with the process, however that ends.
+
+    None where files cannot be locked: on Windows, and on some file systems of a network.
+    """
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # not supported here
+        return None
+    return True
+
+
+def unlock(file: int) -> None:
+    """Let go of a lock at once: a process that was forked meanwhile holds the file open, too."""
+    if fcntl is not None:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)

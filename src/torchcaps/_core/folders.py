@@ -1,0 +1,37 @@
+"""Where a user's things lie. No torch here: the command line must answer at once."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from torchcaps._core.errors import complaint
+
+
+def cache_folder() -> Path:
+    """The user's folder for what can be had anew. As the XDG specification says, a relative XDG_CACHE_HOME is none."""
+    place = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not place.is_absolute():
+        try:
+            place = Path.home() / ".cache"
+        except RuntimeError:  # a user whom the machine does not know
+            place = Path()
+    if not place.is_absolute():
+        remedy = "Set XDG_CACHE_HOME to an absolute path."
+        raise complaint("torchcaps", "a home folder for what it keeps", "none", remedy)
+    return place / "torchcaps"
+
+
+def private_folder() -> Path:
+    """For somebody without a home: a folder among the temporary files that nobody else can write to."""
+    folder = Path(tempfile.gettempdir()) / f"torchcaps-{os.geteuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        remedy = "Remove it, or let TORCHCAPS_DATA name another folder."
+        raise complaint(str(folder), "a folder of yours alone", "one that others can write to", remedy)
+    return folder

@@ -1,0 +1,109 @@
+"""The values that flow between layers, and the letters of their axes.
+
+Letters, the same in annotations, einsum strings and comments: ``b`` batch, ``i`` child capsule, ``j`` parent
+capsule, ``e`` child pose, ``d`` vote and parent pose, ``h w`` grid, ``t`` token, ``k`` kernel offset,
+``c`` channel, ``y`` class. The pose is the last axis, the capsule the one before it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from torchcaps._core.errors import complaint, shape_text
+
+Poses = Float[Tensor, "*b i e"]
+Activations = Float[Tensor, "*b i"]
+Mask = Bool[Tensor, "*b i"]
+Votes = Float[Tensor, "*b i j d"]
+Couplings = Float[Tensor, "*b i j"]
+
+
+class Capsules(NamedTuple):
+    """What a layer takes and gives: poses [*b i e], activations [*b i] and, for padded children, a mask [*b i].
+
+    The mask is True where a capsule is real. A grid of capsules is [b h w i e] (or [b t i e]).
+    """
+
+    poses: Tensor
+    activations: Tensor
+    mask: Tensor | None = None
+
+    def silent_poses(self) -> Tensor:
+        """The poses, zero where capsules are masked, whatever stood there."""
+        return self.poses if self.mask is None else self.poses.masked_fill(~self.mask.unsqueeze(-1), 0)
+
+    def flatten(self) -> Capsules:
+        """Join the axes of a grid into one axis of capsules: [b h w i e] -> [b (h w i) e]."""
+        return Capsules(
+            self.poses.flatten(1, -2),
+            self.activations.flatten(1),
+            None if self.mask is None else self.mask.flatten(1),
+        )
+
+
+class Routed(NamedTuple):
+    """What a routing gives: parent poses [*b j d], activations [*b j], and the couplings [*b i j] that made them."""
+
+    poses: Tensor
+    activations: Tensor
+    couplings: Tensor
+
+
+class Step(NamedTuple):
+    """One iteration of a routing: its `Routed` and what the loop descends, [*b] (None where theory has nothing)."""
+
+    routed: Routed
+    objective: Tensor | None
+
+
+def can_look_at(values: Tensor) -> bool:
+    """Can numbers be read at no cost? Not on other devices, which would wait, nor under torch.func or compilers."""
+    if torch.compiler.is_compiling() or values.device.type != "cpu" or values.numel() == 0:
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is None
+
+
+def check_labels(owner: str, labels: Tensor, classes: int) -> None:
+    """Refuse class indices that name no class, where they can be seen."""
+    if not can_look_at(labels):
+        return
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= classes:
+        got = low if low < 0 else high
+        raise complaint(owner, f"class indices from 0 to {classes - 1}", got, "Number the classes from 0 on.")
+
+
+def truth_of(labels: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
+    """Class indices [*b] as one truth value for each class, [*b y]. (torch's one_hot looks at values first.)"""
+    return (labels.unsqueeze(-1) == torch.arange(classes, device=labels.device)).to(dtype)
+
+
+def check_capsules(owner: str, capsules: Capsules, rank: int, axes: str, in_capsules: int | None, in_dim: int) -> None:
+    """Refuse `capsules` whose poses are not `axes` = (*, in_capsules, in_dim) of that rank, or whose parts disagree."""
+    if not isinstance(capsules, Capsules):
+        raise complaint(owner, "Capsules", f"a {type(capsules).__name__}", "Pass Capsules(poses, activations).")
+    poses, activations, mask = capsules
+    if poses.ndim != rank:
+        remedy = "Call .flatten() on a grid first." if rank == 3 and poses.ndim > 3 else f"Give poses {rank} axes."
+    elif poses.shape[-1] != in_dim:
+        remedy = f"Set in_dim={poses.shape[-1]}."
+    elif in_capsules is not None and poses.shape[-2] != in_capsules:
+        remedy = f"Set in_capsules={poses.shape[-2]}."
+    else:
+        _check_beside_poses(owner, "activations", activations, poses)
+        if mask is not None:
+            _check_beside_poses(owner, "mask", mask, poses)
+        return
+    sizes = ["*"] * (rank - 2) + ["any" if in_capsules is None else str(in_capsules), str(in_dim)]
+    raise complaint(owner, f"poses [{axes}] = ({', '.join(sizes)})", shape_text(poses.shape), remedy)
+
+
+def _check_beside_poses(owner: str, name: str, tensor: Tensor | None, poses: Tensor) -> None:
+    if tensor is None or tensor.shape != poses.shape[:-1]:
+        expected = f"{name} {shape_text(poses.shape[:-1])}, one for each pose"
+        got = "None" if tensor is None else shape_text(tensor.shape)
+        raise complaint(owner, expected, got, f"Give {name} the shape of the poses less the last axis.")

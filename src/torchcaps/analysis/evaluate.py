@@ -1,0 +1,222 @@
+"""How well a model does: accuracy with its interval, precision and recall, confusion, and how reconstructions fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from typing import ParamSpec, TypeVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from torchcaps._core.errors import complaint
+from torchcaps._core.types import Capsules
+from torchcaps.data import Batch, Examples
+from torchcaps.models import ImageModel, Model
+from torchcaps.runs.weights import first_not_finite
+
+
+def top_classes(activations: Float[Tensor, "b y"], count: int = 1) -> Int[Tensor, "b n"]:
+    """The most active classes of each image, the most active first."""
+    return activations.topk(count, dim=-1).indices
+
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+THRESHOLD = 0.5  # a class is said to be there if its activation is above, where any number of them may be
+
+
+def shown_classes(labels: Tensor, classes: int) -> Bool[Tensor, "b y"]:
+    """Which classes are there: from class indices [b] or [b n], or truth values [b y] as they are."""
+    if labels.dtype == torch.bool:
+        return labels
+    indices = labels.unsqueeze(-1) if labels.ndim == 1 else labels
+    return torch.zeros(len(labels), classes, dtype=torch.bool, device=labels.device).scatter_(1, indices, True)
+
+
+def said_classes(activations: Float[Tensor, "b y"], labels: Tensor) -> Bool[Tensor, "b y"]:
+    """Which classes the answer names: as many as there are labels, or for truth values all above the threshold."""
+    if labels.dtype == torch.bool:
+        return activations > THRESHOLD
+    count = 1 if labels.ndim == 1 else labels.shape[-1]
+    return torch.zeros_like(activations, dtype=torch.bool).scatter_(1, top_classes(activations, count), True)
+
+
+def named_classes(activations: Float[Tensor, " y"], many: bool) -> list[int]:
+    """The classes to name for one example, the most active first: the first of them, or all above the threshold."""
+    order = activations.argsort(descending=True).tolist()
+    return [place for place in order if activations[place] > THRESHOLD] if many else order[:1]
+
+
+def hits(activations: Float[Tensor, "b y"], labels: Tensor) -> Bool[Tensor, " b"]:
+    """Whether the classes named are exactly those that are there: labels [b], [b n], or truth values [b y]."""
+    return (said_classes(activations, labels) == shown_classes(labels, activations.shape[-1])).all(-1)
+
+
+def scores(shown: Bool[Tensor, "n y"], said: Bool[Tensor, "n y"]) -> dict[str, float]:
+    """Exact-match ratio; precision, recall and F1 averaged over examples, over all decisions (micro) and over classes
+    (macro). What is 0 / 0 counts as 0.
+    """
+    result = {"exact_match": float((shown == said).all(-1).double().mean())}
+    for name, axis in (("samples", -1), ("micro", None), ("macro", 0)):
+        both, right, named = (
+            values.double().sum() if axis is None else values.double().sum(axis)
+            for values in (shown & said, shown, said)
+        )
+        parts = {
+            "precision": both / named.clamp(min=1),
+            "recall": both / right.clamp(min=1),
+            "f1": 2 * both / (named + right).clamp(min=1),
+        }
+        result |= {f"{word}_{name}": float(values.mean()) for word, values in parts.items()}
+    return result
+
+
+def wilson_interval(successes: int, count: int, z: float = 1.959964) -> tuple[float, float]:
+    """The 95 % interval of a rate of which `successes` in `count` were seen (Wilson 1927)."""
+    if count == 0:
+        return 0.0, 1.0
+    rate = successes / count
+    centre = rate + z * z / (2 * count)
+    half = z * math.sqrt(rate * (1 - rate) / count + z * z / (4 * count * count))
+    scale = 1 + z * z / count
+    low, high = (centre - half) / scale, (centre + half) / scale
+    return max(0.0, min(rate, low)), min(1.0, max(rate, high))  # rounding would leave a rate of 0 or 1 outside
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Answers to every example of a part: labels [n m] for m things in each, or truth values [n y]; activations [n y].
+
+    misfit: the mean squared error of the reconstruction drawn from the prediction, [n]; None without a decoder.
+    """
+
+    classes: tuple[str, ...]
+    labels: Tensor
+    activations: Tensor
+    misfit: Tensor | None
+
+    @property
+    def many(self) -> bool:
+        """May any number of classes be there?"""
+        return self.labels.dtype == torch.bool
+
+    @cached_property
+    def predictions(self) -> Tensor:
+        """[n m], for m things in each."""
+        return top_classes(self.activations, self.labels.shape[-1])
+
+    @cached_property
+    def shown(self) -> Tensor:
+        return shown_classes(self.labels, len(self.classes))
+
+    @cached_property
+    def said(self) -> Tensor:
+        return said_classes(self.activations, self.labels)
+
+    @cached_property
+    def right(self) -> Tensor:
+        """[n], whether all the classes were found and no other."""
+        return (self.shown == self.said).all(-1)
+
+    def scores(self) -> dict[str, float]:
+        """Exact match, precision, recall and F1; see `scores`."""
+        return scores(self.shown, self.said)
+
+    @property
+    def count(self) -> int:
+        return len(self.labels)
+
+    @property
+    def errors(self) -> int:
+        return self.count - int(self.right.sum())
+
+    @property
+    def accuracy(self) -> float:
+        return 1 - self.errors / self.count
+
+    @property
+    def error_interval(self) -> tuple[float, float]:
+        return wilson_interval(self.errors, self.count)
+
+    @cached_property
+    def confusion(self) -> Tensor:
+        """[y y], how often a label (row) was answered with a class (column); for one thing in each image."""
+        size = len(self.classes)
+        pairs = self.labels[:, 0] * size + self.predictions[:, 0]
+        return torch.bincount(pairs, minlength=size * size).view(size, size)
+
+    def per_class(self) -> list[tuple[str, int, float, float]]:
+        """For each class its name, how many there are, recall and precision (not a number where there are none)."""
+        shown, said = self.shown.sum(0), self.said.sum(0)
+        both = (self.shown & self.said).sum(0).double()
+        recall, precision = both / shown, both / said
+        rows = zip(self.classes, shown.tolist(), recall.tolist(), precision.tolist(), strict=True)
+        return list(rows)
+
+
+def misfits(model: Model, batch: Batch, capsules: Capsules) -> Tensor | None:
+    """The mean squared error of each image's reconstruction from the predicted classes, [b]."""
+    if not isinstance(model, ImageModel) or model.decoder is None:
+        return None
+    count = 1 if batch.labels.ndim == 1 else batch.labels.shape[-1]
+    drawn = model.reconstruct(capsules, top=count)
+    return (drawn.sum(1).clamp(max=1) - batch.inputs).square().flatten(1).mean(-1)
+
+
+def batches(data: Examples, size: int) -> Iterator[Batch]:
+    for rows in torch.arange(len(data)).split(size):
+        yield data.batch(rows)
+
+
+@contextmanager
+def judging(model: Model) -> Iterator[torch.device]:
+    """The model in evaluation mode, and as it was afterwards; gives the device where its weights are."""
+    broken = first_not_finite(model.state_dict())
+    if broken is not None:
+        raise complaint("model", "weights that are finite numbers", f"others in {broken}", "Train or load it anew.")
+    modes = {module: module.training for module in model.modules()}
+    try:
+        yield next(model.eval().parameters()).device
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def judged(function: Callable[P, Result]) -> Callable[P, Result]:
+    """A function whose first argument is a model, which it sees in evaluation mode and leaves as it was."""
+
+    @wraps(function)
+    def wrapped(*arguments: P.args, **options: P.kwargs) -> Result:
+        with judging(arguments[0]):  # type: ignore[arg-type]
+            return function(*arguments, **options)
+
+    return wrapped
+
+
+@torch.no_grad()
+def evaluate(model: Model, data: Examples, *, batch_size: int = 64) -> Evaluation:
+    """The model's answers to every example, in evaluation mode, on the device where its weights are."""
+    labels, activations, misfit = [], [], []
+    with judging(model) as device:
+        for batch in batches(data, batch_size):
+            moved = batch._replace(inputs=batch.inputs.to(device))
+            capsules = model(moved.inputs)
+            labels.append(batch.labels.view(len(batch.labels), -1))
+            activations.append(capsules.activations.float().cpu())
+            errors = misfits(model, moved, capsules)
+            if errors is not None:
+                misfit.append(errors.float().cpu())
+    check_answers("evaluate", torch.cat(activations))
+    return Evaluation(data.classes, torch.cat(labels), torch.cat(activations), torch.cat(misfit) if misfit else None)
+
+
+def check_answers(owner: str, activations: Tensor) -> None:
+    """Refuse what a network answers when its weights are so large that it computes with infinities."""
+    if not bool(activations.isfinite().all()):
+        remedy = "Its weights are too large: train anew, with a lower --lr."
+        raise complaint(owner, "a network that answers in finite numbers", "one that does not", remedy)

@@ -1,0 +1,156 @@
+"""Answers for pictures in files and for texts: the class, how active it is, and whether a reconstruction fits."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from torchcaps._core.errors import complaint
+from torchcaps.analysis.evaluate import misfits, named_classes, top_classes
+from torchcaps.data import Batch, Columns, is_table, pictures_in, read_picture, texts_in
+from torchcaps.models import ImageModel
+from torchcaps.runs.run import Run
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The answer for one file. confidence: the activation of the class, from 0 to 1; fits: None without a decoder."""
+
+    file: str
+    labels: tuple[str, ...]
+    confidence: tuple[float, ...]
+    fits: bool | None
+
+
+@dataclass(frozen=True)
+class TextPrediction:
+    """The answer for one text: its classes, the most active first, and how active they are, from 0 to 1."""
+
+    text: str
+    labels: tuple[str, ...]
+    confidence: tuple[float, ...]
+
+
+def collect(files: Sequence[Path], owner: str = "predict") -> list[str]:
+    """The pictures named, and those in the folders named."""
+    found: list[str] = []
+    for path in files:
+        if not path.exists():
+            raise complaint(owner, "files or folders of pictures", f"{path}, which is not there", "Check the name.")
+        found += pictures_in(path) if path.is_dir() else [str(path)]
+    if not found:
+        raise complaint(owner, "pictures", "folders without any", "Name files, or folders that hold pictures.")
+    return found
+
+
+def read_pictures(
+    run: Run, files: Sequence[Path], batch_size: int = 64, owner: str = "predict"
+) -> Iterator[tuple[list[str], torch.Tensor]]:
+    """Names and images [b c h w] as the run wants them; files that cannot be read are named in a warning."""
+    if run.facts.image_shape is None:
+        raise complaint(owner, "a run on images for pictures", "a run on texts", "Use predict_texts.")
+    channels, height, width = run.facts.image_shape
+    if channels not in (1, 3):
+        remedy = "Predict from an array with run.load_model()."
+        raise complaint(owner, "a run on grey or colour pictures", f"{channels} channels", remedy)
+    paths = collect(files, owner)
+    bad: list[str] = []
+    for start in range(0, len(paths), batch_size):
+        named: list[tuple[str, np.ndarray]] = []
+        for path in paths[start : start + batch_size]:
+            try:
+                named.append((path, read_picture(Path(path), (height, width), colour=channels == 3)))
+            except Exception as error:  # Pillow raises many kinds for broken files
+                bad.append(f"{path} ({error})")
+        if named:
+            images = torch.from_numpy(np.stack([picture for _, picture in named])).movedim(-1, 1).float() / 255
+            yield [path for path, _ in named], images
+    if len(bad) == len(paths):
+        raise complaint(owner, "readable pictures", bad[0], "Check the files.")
+    if bad:
+        warnings.warn(f"left out {len(bad)} of {len(paths)} files that cannot be read: {bad[0]}", stacklevel=2)
+
+
+def predict(
+    run: Run, files: Sequence[Path], *, batch_size: int = 64, device: torch.device | str = "cpu"
+) -> list[Prediction]:
+    """An answer for each picture; those that cannot be read are left out, counted and named in a warning."""
+    return list(answers(run, files, batch_size=batch_size, device=device))
+
+
+def answers(
+    run: Run, files: Sequence[Path], *, batch_size: int = 64, device: torch.device | str = "cpu"
+) -> Iterator[Prediction]:
+    """The answers of `predict`, as they come."""
+    model = run.load_model().to(device)
+    for names, images in read_pictures(run, files, batch_size):
+        yield from _answers(run, model, images.to(device), names)
+
+
+@torch.no_grad()
+def _answers(run: Run, model: ImageModel, images: torch.Tensor, names: list[str]) -> list[Prediction]:
+    capsules = model(images)
+    count = run.facts.labels_per_image
+    best = top_classes(capsules.activations, count)
+    active = capsules.activations.gather(1, best)
+    misfit = misfits(model, Batch(images, best), capsules)
+    limit = run.facts.fits
+    fits = [None] * len(names) if misfit is None or limit is None else (misfit <= limit).tolist()
+    return [
+        Prediction(name, tuple(run.facts.classes[row] for row in rows), tuple(round(v, 4) for v in values), fit)
+        for name, rows, values, fit in zip(names, best.tolist(), active.tolist(), fits, strict=True)
+    ]
+
+
+def predict_texts(
+    run: Run, texts: Iterable[str], *, batch_size: int = 64, device: torch.device | str = "cpu"
+) -> list[TextPrediction]:
+    """An answer for each text: its class; or all classes above a half, where any number of them may be true."""
+    return list(text_answers(run, texts, batch_size=batch_size, device=device))
+
+
+def text_answers(
+    run: Run, texts: Iterable[str], *, batch_size: int = 64, device: torch.device | str = "cpu"
+) -> Iterator[TextPrediction]:
+    """The answers of `predict_texts`, as they come."""
+    if run.facts.vocabulary is None:
+        raise complaint("predict", "a run on texts for texts", "a run on images", "Name picture files.")
+    model = run.load_model().to(device)
+    vocabulary = run.words()
+    rest = iter(texts)
+    while few := list(islice(rest, batch_size)):
+        with torch.no_grad():
+            activations = model(vocabulary.read(few, run.config.max_length).to(device)).activations.cpu()
+        for text, row in zip(few, activations, strict=True):
+            named = named_classes(row, run.facts.many)
+            labels = tuple(run.facts.classes[place] for place in named)
+            yield TextPrediction(text, labels, tuple(round(float(row[place]), 4) for place in named))
+
+
+def collect_texts(
+    inputs: Sequence[str], columns: Columns, lines: Iterable[str], owner: str = "predict"
+) -> Iterator[str]:
+    """The texts named: files of them (tables, or a text in each line), `lines` for -, and whatever else as it is."""
+    for each in inputs:
+        named = bool(each) and (is_table(Path(each)) or Path(each).suffix == ".txt")
+        if os.path.isdir(each) or (named and not os.path.isfile(each)):
+            got = f"{each}, which is " + ("a folder" if os.path.isdir(each) else "not there")
+            raise complaint(owner, "texts, or files of them", got, "Check the name.")
+    texts = chain.from_iterable(_texts_of(each, columns, lines) for each in inputs)
+    first = next(texts, None)
+    if first is None:
+        raise complaint(owner, "texts", "none", "Give some, name files, or - for standard input.")
+    return chain([first], texts)
+
+
+def _texts_of(each: str, columns: Columns, lines: Iterable[str]) -> Iterable[str]:
+    if each == "-":
+        return (line.rstrip("\r\n").encode("utf-8", "replace").decode("utf-8") for line in lines)
+    return texts_in(Path(each), columns) if os.path.isfile(each) else [each]

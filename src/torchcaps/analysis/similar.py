@@ -1,0 +1,34 @@
+"""How alike texts are: compared by their capsules, a set of vectors, instead of by a single averaged one.
+
+He 2018, section 4.3, asks for texts as several capsules. The class capsules of a text say, each for its class, whether
+and how the text speaks of it; two texts are alike where the same capsules are long and point the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from torchcaps._core.errors import complaint
+from torchcaps.functional import unit
+from torchcaps.models import TextCapsules
+from torchcaps.runs.run import Run
+
+
+@torch.no_grad()
+def text_poses(run: Run, texts: Sequence[str], *, batch_size: int = 64) -> Float[Tensor, "n y d"]:
+    """The class capsules of each text."""
+    model = run.load_model()
+    if not isinstance(model, TextCapsules):
+        raise complaint("similar", "a run of text capsules", str(run.config.model), "Train text, text-a or text-b.")
+    vocabulary = run.words()
+    batches = (texts[start : start + batch_size] for start in range(0, len(texts), batch_size))
+    return torch.cat([model(vocabulary.read(few, run.config.max_length)).poses for few in batches])
+
+
+def likeness(poses: Float[Tensor, "n y d"], others: Float[Tensor, "m y d"]) -> Float[Tensor, "n m"]:
+    """Sum_y <v_y, w_y> as a share of the lengths of both sets, from -1 to 1."""
+    return unit(poses.flatten(1)) @ unit(others.flatten(1)).mT

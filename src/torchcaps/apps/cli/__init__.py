@@ -1,0 +1,1 @@
+"""The command line. A command's options and its code are imported when it is called."""

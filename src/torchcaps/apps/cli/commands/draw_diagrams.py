@@ -1,0 +1,78 @@
+"""Diagrams with real numbers: weights, text models, viewpoints. Heavy modules are imported inside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchcaps.apps.cli.commands.pictures import picture_place, save_picture
+from torchcaps.apps.cli.parsing import parse
+
+
+def draw_weights(words: list[str]) -> None:
+    from torchcaps.apps.cli.options import DrawWeights
+
+    examples = "  torchcaps draw weights\n  torchcaps draw weights --children 16 --child-dim 8"
+    options = parse(DrawWeights, words, "draw weights", examples)
+    place = picture_place(options.out, "weights.png")
+    from torchcaps._core.errors import check_count
+    from torchcaps.analysis.weights import weight_counts
+    from torchcaps.plots.diagrams import weights_figure
+
+    sizes = (options.children, options.parents, options.child_dim, options.parent_dim)
+    for word, size in zip(("children", "parents", "child-dim", "parent-dim"), sizes, strict=True):
+        check_count("draw weights", word, size)
+    counts = weight_counts(*sizes)
+    for count in counts:
+        print(f"{count.votes:<6}  {count.matrices:>10,} matrices  {count.parameters:>12,} numbers")
+    save_picture(weights_figure(counts, sizes), place)
+
+
+def draw_text_model(words: list[str]) -> None:
+    from torchcaps.apps.cli.options import DrawTextModel
+
+    examples = """\
+  torchcaps draw text-model --model text-a
+  torchcaps draw text-model "not as good as the first one" --run runs/stars"""
+    options = parse(DrawTextModel, words, "draw text-model", examples)
+    place = picture_place(options.out, "text-model.png")
+    from torchcaps._core.errors import complaint
+    from torchcaps.analysis.textshapes import text_shapes
+    from torchcaps.data import Vocabulary
+    from torchcaps.models import create_model
+    from torchcaps.plots.diagrams import text_figure
+    from torchcaps.runs.run import Run
+
+    if options.run is None:
+        vocabulary = Vocabulary.build([options.text])
+        name: str = options.model
+        model = create_model(name, vocabulary=len(vocabulary), classes=2)
+    else:
+        run = Run.open(options.run)
+        if run.facts.vocabulary is None:
+            raise complaint("draw text-model", "a run on texts", "one on images", "Train on texts.")
+        name, model, vocabulary = str(run.config.model), run.load_model(), run.words()
+    cut = tuple(word for word, _, _ in vocabulary.cut(options.text))
+    if not cut:
+        raise complaint("draw text-model", "a text with words", repr(options.text), "Give one.")
+    shapes = text_shapes(model, vocabulary.read([options.text]), cut)
+    for layer in (shapes.vectors, *(layer for branch in shapes.branches for layer in branch), shapes.answer):
+        print(f"{layer.name:<22}  {' x '.join(map(str, layer.shape))}")
+    save_picture(text_figure(shapes, name), place)
+
+
+def draw_viewpoints(words: list[str]) -> None:
+    from torchcaps.apps.cli.options import DrawViewpoints
+
+    examples = "  torchcaps draw viewpoints toys --kind car\n  torchcaps draw viewpoints smallnorb --by elevation"
+    options = parse(DrawViewpoints, words, "draw viewpoints", examples)
+    place = picture_place(options.out, "viewpoints.png")
+    from torchcaps.analysis.views import view_grid
+    from torchcaps.data import Splits, open_data
+    from torchcaps.plots.diagrams import views_figure
+
+    data = open_data(options.data, folder=options.data_dir)
+    part: Any = data.test if isinstance(data, Splits) else data
+    grid = view_grid(part, options.kind, options.instance, options.by)
+    new = int((grid.seen & ~grid.familiar).sum())
+    print(f"{grid.name}: {int(grid.familiar.sum())} familiar and {new} new views")
+    save_picture(views_figure(grid), place)

@@ -1,0 +1,118 @@
+"""Pictures of what a run does with one image. Heavy modules are imported inside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchcaps._core.fields import as_json
+from torchcaps._core.neutral import shown
+from torchcaps.apps.cli.commands.pictures import picture_place, save_picture
+from torchcaps.apps.cli.parsing import parse
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from torchcaps.analysis.lastlayer import Voted
+    from torchcaps.apps.cli.options import DrawRun
+
+
+def draw_convergence(words: list[str]) -> None:
+    from torchcaps.apps.cli.options import DrawConvergence
+
+    examples = "  torchcaps draw convergence --run runs/toys --example 3"
+    options = parse(DrawConvergence, words, "draw convergence", examples)
+    place = picture_place(options.out, "convergence.png")
+    voted, image, labels, classes = _watched(options, "convergence")
+    from torchcaps.analysis.convergence import convergence
+    from torchcaps.plots.convergence import convergence_figure
+
+    found = convergence(voted)
+    distances, active = found.mean_distances.tolist(), found.activations.tolist()
+    if options.json:
+        _print_json({"classes": classes, "labels": labels, "mean_distances": distances, "activations": active})
+    else:
+        names = [shown(name) for name in classes]
+        width = max(8, *map(len, names))
+        print("mean distance of votes (activation)")
+        print(" " * 9 + "".join(f"  {name:>{width}} (   a)" for name in names))
+        for number, (near, busy) in enumerate(zip(distances, active, strict=True), 1):
+            print(f"{number:>9}" + "".join(f"  {d:>{width}.3f} ({a:.2f})" for d, a in zip(near, busy, strict=True)))
+    save_picture(convergence_figure(found, image, classes, labels), place)
+
+
+def draw_agreement(words: list[str]) -> None:
+    from torchcaps.apps.cli.options import DrawAgreement
+
+    examples = "  torchcaps draw agreement --run runs/mine --example 3"
+    options = parse(DrawAgreement, words, "draw agreement", examples)
+    place = picture_place(options.out, "agreement.png")
+    voted, _, _, classes = _watched(options, "agreement")
+    from torchcaps.analysis.sharing import agreement
+    from torchcaps.plots.sharing import agreement_figure
+
+    found = agreement(voted, child=options.child)
+    rows = [
+        {"class": classes[parent], "cosine": cosine, "coupling_before": before, "coupling_after": after}
+        for parent, cosine, before, after in zip(
+            found.parents, found.cosines.tolist(), found.before.tolist(), found.after.tolist(), strict=True
+        )
+    ]
+    if options.json:
+        _print_json({"child": found.child, "parents": rows})
+    else:
+        for row in rows:
+            cosine, change = f"{row['cosine']:+.2f}", f"{row['coupling_before']:.3f} -> {row['coupling_after']:.3f}"
+            print(f"child {found.child} and {shown(str(row['class']))}: cosine {cosine}, coupling {change}")
+    save_picture(agreement_figure(found, classes), place)
+
+
+def draw_split(words: list[str]) -> None:
+    from torchcaps.apps.cli.options import DrawSplit
+
+    examples = "  torchcaps draw split --run runs/mine --example 3"
+    options = parse(DrawSplit, words, "draw split", examples)
+    place = picture_place(options.out, "split.png")
+    voted, image, _, classes = _watched(options, "split")
+    from torchcaps.analysis.sharing import sharing
+    from torchcaps.plots.sharing import sharing_figure
+
+    found = sharing(voted, options.child, options.parent)
+    couplings = dict(zip(classes, found.couplings.tolist(), strict=True))
+    if options.json:
+        told = {"child": found.child, "couplings": couplings, "parent": classes[found.parent]}
+        _print_json({**told, "received": found.received.tolist(), "parts": found.parts.tolist()})
+    else:
+        shares = ", ".join(f"{shown(name)} {value:.3f}" for name, value in couplings.items())
+        print(f"child {found.child} gives {shares}: {float(found.couplings.sum()):.3f} in all")
+        best = found.parts.topk(min(5, len(found.parts)))
+        parts = ", ".join(f"{child} ({float(found.parts[child]):.1%})" for child in best.indices.tolist())
+        print(f"{shown(classes[found.parent])} receives most from children {parts}")
+    save_picture(sharing_figure(found, image, classes), place)
+
+
+def _watched(options: DrawRun, what: str) -> tuple[Voted, Tensor, list[int], tuple[str, ...]]:
+    """What the last layer of a run does with one image: its votes, the image, the labels of it, all classes."""
+    from torchcaps._core.errors import complaint
+
+    if options.run is None:
+        remedy = "Train one (torchcaps train --out runs/mine) and name it with --run."
+        raise complaint(f"draw {what}", "a run of a network of capsules for images", "none", remedy)
+    import torch
+
+    from torchcaps.analysis.lastlayer import last_layer
+    from torchcaps.runs.run import Run, parts_for
+
+    run = Run.open(options.run)
+    if run.facts.vocabulary is not None:
+        raise complaint(f"draw {what}", "a run on images", "one on texts", "Try torchcaps explain.")
+    data = getattr(parts_for(run, None, options.data_dir), options.part)
+    if not 0 <= options.example < len(data):
+        expected = f"an example from 0 to {len(data) - 1}"
+        raise complaint(f"draw {what}", expected, options.example, "Choose another --example.")
+    batch = data.batch(torch.tensor([options.example]))
+    voted = last_layer(run.load_model(), batch.inputs[0], f"draw {what}")
+    return voted, batch.inputs[0], batch.labels[0].flatten().tolist(), data.classes
+
+
+def _print_json(values: dict[str, object]) -> None:
+    print(as_json(values))

@@ -1,0 +1,139 @@
+"""The command that tests a run. Heavy modules are imported inside."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from itertools import compress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchcaps._core.fields import as_json
+from torchcaps._core.files import atomic_write
+from torchcaps._core.neutral import csv_cell, shown
+from torchcaps.apps.cli.parsing import parse
+
+if TYPE_CHECKING:
+    from torchcaps.analysis.evaluate import Evaluation
+    from torchcaps.data import Examples
+
+
+def evaluate_command(words: list[str]) -> None:
+    from torchcaps.apps.cli.options import Evaluate
+
+    examples = """\
+  torchcaps evaluate runs/mine
+  torchcaps evaluate runs/translated --data affnist
+  torchcaps evaluate runs/stars --floor"""
+    options = parse(Evaluate, words, "evaluate", examples)
+    from torchcaps._core.device import choose_device
+    from torchcaps._core.errors import complaint
+    from torchcaps.analysis.evaluate import evaluate
+    from torchcaps.data import Strings
+    from torchcaps.runs.card import write_card
+    from torchcaps.runs.run import Run, parts_for
+
+    device = choose_device("evaluate", options.device)
+    run = Run.open(options.run)
+    parts = parts_for(run, options.data, options.data_dir)
+    wanted: dict[str, Any] = {options.part: getattr(parts, options.part)}
+    if options.part == "test" and parts.novel is not None:
+        wanted = {"familiar viewpoints": parts.test, "novel viewpoints": parts.novel}
+    empty = [name for name, data in wanted.items() if not len(data)]
+    if empty:
+        raise complaint("evaluate", f"examples in the {empty[0]} part", "none", "Choose another --part or --data.")
+    if options.floor and (run.facts.vocabulary is None or options.data is not None):
+        got = "one on images" if run.facts.vocabulary is None else "--data beside it"
+        raise complaint("--floor", "a run on texts, and its own data", got, "Drop --floor.")
+    if options.floor and isinstance(parts.train.texts, Strings):
+        got = f"{len(parts.train):,} that are read from a file"
+        raise complaint(
+            "--floor", "training texts that fit in memory", got, "Drop --floor, or raise TORCHCAPS_DATA_BYTES."
+        )
+    model = run.load_model().to(device)
+    if options.patches:
+        from torchcaps.models import Patches
+
+        model = Patches(model)
+    results = {name: evaluate(model, data) for name, data in wanted.items()}
+    source = options.data or run.config.data
+    if options.floor:
+        from torchcaps.analysis.baselines import bag_of_words
+
+        results["logistic regression"] = bag_of_words(parts.train, next(iter(wanted.values())))
+    summary = {"data": source, **{name: _summary(result) for name, result in results.items()}}
+    if options.json:
+        print(as_json(summary))
+    else:
+        for name, result in results.items():
+            _show(f"{shown(source)}, {name}", result)
+    own = options.data is None and options.part == "test" and not options.patches
+    named = f"{Path(source).stem}-{options.part}" + ("-patches" if options.patches else "")
+    folder = run.path("evaluation", *([] if own else [named]))
+    folder.mkdir(parents=True, exist_ok=True)
+    atomic_write(folder / "results.json", as_json(summary) + "\n")
+    wrong = _mistakes(next(iter(wanted.values())), next(iter(results.values())))
+    atomic_write(folder / "mistakes.csv", wrong)
+    if own:
+        write_card(run)
+    if options.pictures:
+        from torchcaps.plots.evaluation import evaluation_pictures
+
+        print(f"mistakes by name: {folder / 'mistakes.csv'}", file=sys.stderr)
+        for path in evaluation_pictures(model, next(iter(wanted.values())), next(iter(results.values())), folder):
+            print(f"picture: {path}", file=sys.stderr)
+
+
+def _summary(result: Evaluation) -> dict[str, object]:
+    rows = [[None if value != value else value for value in row] for row in result.per_class()]  # nan is no JSON
+    return {
+        "examples": result.count,
+        "accuracy": result.accuracy,
+        "error": 1 - result.accuracy,
+        "error_interval_95": list(result.error_interval),
+        **(result.scores() if result.many else {}),
+        "classes": [dict(zip(("class", "examples", "recall", "precision"), row, strict=True)) for row in rows],
+    }
+
+
+def _mistakes(data: Examples, result: Evaluation) -> str:
+    """The examples that were answered wrongly, as CSV, the surest mistakes first."""
+    from torchcaps.analysis.evaluate import said_classes, shown_classes
+    from torchcaps.data import Labelled
+
+    names: Any = data.names if isinstance(data, Labelled) else range(len(data))
+    labels = result.labels if result.many or result.labels.shape[-1] > 1 else result.labels[:, 0]
+    truth, said = shown_classes(labels, len(result.classes)), said_classes(result.activations, labels)
+    sure = result.activations.amax(-1)
+    rows = (truth != said).any(-1).nonzero()[:, 0]
+    file = io.StringIO()
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(["example", "label", "answer", "confidence"])
+    for row in rows[sure[rows].argsort(descending=True, stable=True)].tolist():
+        named = ["; ".join(compress(result.classes, each[row].tolist())) for each in (truth, said)]
+        table.writerow([*(csv_cell(str(text)) for text in (names[row], *named)), f"{sure[row]:.4f}"])
+    return file.getvalue()
+
+
+def _show(title: str, result: Evaluation) -> None:
+    low, high = result.error_interval
+    exact = " (all classes of an example right)" if result.labels.shape[-1] > 1 else ""
+    print(f"{title}: {result.count:,} examples")
+    error = f"error {1 - result.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%})"
+    print(f"accuracy {result.accuracy:.2%}{exact}, {error}")
+    if result.many:
+        found = result.scores()
+        for name, word in (
+            ("samples", "mean over examples"),
+            ("micro", "all decisions"),
+            ("macro", "mean over classes"),
+        ):
+            parts = ", ".join(f"{what} {found[f'{what}_{name}']:.2%}" for what in ("precision", "recall", "f1"))
+            print(f"{word}: {parts}")
+    width = max(5, *(len(shown(name)) for name in result.classes))
+    print(f"\n{'class':<{width}}  {'count':>7}  {'recall':>7}  {'precision':>9}")
+    for name, count, recall, precision in result.per_class():
+        shares = [f"{share:.2%}" if share == share else "-" for share in (recall, precision)]
+        print(f"{shown(name):<{width}}  {count:>7,}  {shares[0]:>7}  {shares[1]:>9}")
+    print()

@@ -1,0 +1,95 @@
+"""What the commands that question networks share: several runs that see the same images, and tables."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchcaps._core.fields import as_json
+from torchcaps._core.files import atomic_write
+from torchcaps._core.neutral import shown
+
+if TYPE_CHECKING:
+    from torchcaps.models import ImageModel
+    from torchcaps.runs.run import Run
+
+
+@dataclass(frozen=True)
+class Networks:
+    """Trained networks by the names of their runs, the test part of the first, and a network to make changes on."""
+
+    run: Run
+    models: dict[str, ImageModel]
+    test: Any
+    source: ImageModel | None = None
+
+
+def open_networks(
+    command: str, folder: Path, beside: Sequence[Path], data_dir: Path | None, device: str, source: Path | None = None
+) -> Networks:
+    """The runs, all on images of one shape and the same classes."""
+    from torchcaps._core.device import choose_device
+    from torchcaps._core.errors import complaint
+    from torchcaps.runs.run import Run, parts_for
+
+    chosen = choose_device(command, device)
+    folders = [folder, *beside, *([] if source is None else [source])]
+    runs = [Run.open(path) for path in folders]
+    for run in runs:
+        if run.facts.image_shape is None:
+            raise complaint(f"torchcaps {command}", "a run on images", f"{run.folder}, on texts", "Choose another run.")
+        _check_alike(runs[0], run)
+    test = parts_for(runs[0], None, data_dir).test
+    if not len(test):
+        raise complaint(f"torchcaps {command}", "examples in the test part", "none", "Choose another run.")
+    models = [run.load_model().to(chosen) for run in runs]
+    last = None if source is None else models.pop()
+    places = [path.resolve() for path in [folder, *beside]]
+    if len(set(places)) < len(places):
+        raise complaint(f"torchcaps {command}", "other runs beside the run", "the same one", "Name each run once.")
+    names = [path.name for path in places]
+    unique = [name if names.count(name) == 1 else str(path) for name, path in zip(names, folders, strict=False)]
+    return Networks(runs[0], dict(zip(unique, models, strict=True)), test, last)
+
+
+def _check_alike(first: Run, run: Run) -> None:
+    """Refuse a run on other classes or images of another shape; warn where it was tested on others."""
+    from torchcaps._core.errors import complaint, shape_text
+
+    def told(run: Run) -> tuple[str, str]:
+        return f"classes {', '.join(run.facts.classes)}", f"images {shape_text(run.facts.image_shape or ())}"
+
+    for expected, got in zip(told(first), told(run), strict=True):
+        if expected != got:
+            raise complaint(str(run.folder), f"{expected}, as in {first.folder}", got, "Choose another run.")
+    if run.facts.fingerprints.get("test") != first.facts.fingerprints.get("test"):
+        warnings.warn(f"{run.folder} has another test part: it may have trained on these images", stacklevel=3)
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns as wide as they must be, those of numbers to the right."""
+    rows = [[shown(cell) for cell in row] for row in rows]
+    lines = [""] * (1 + len(rows))
+    for title, *cells in zip(head, *rows, strict=True):
+        side = ">" if all(cell[:1].isdigit() for cell in cells) and title != head[0] else "<"
+        width = max(map(len, [title, *cells]))
+        lines = [f"{line}{cell:{side}{width}}  " for line, cell in zip(lines, [title, *cells], strict=True)]
+    print("\n".join(line.rstrip() for line in lines))
+
+
+def percent(rate: float, interval: tuple[float, float]) -> str:
+    return f"{rate:.1%} ({interval[0]:.1%} to {interval[1]:.1%})"
+
+
+def write_results(folder: Path, summary: Mapping[str, object]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    atomic_write(folder / "results.json", as_json(summary) + "\n")
+
+
+def print_pictures(paths: Sequence[Path]) -> None:
+    for path in paths:
+        print(f"picture: {path}", file=sys.stderr)

@@ -1,0 +1,31 @@
+"""Where a picture goes, and how it is told. Heavy modules are imported inside."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def picture_place(out: Path | None, name: str) -> Path:
+    """The file to write: the one that was asked for, if it is of the right kind, or this name in the working folder."""
+    from torchcaps._core.errors import complaint
+
+    kinds = (".gif",) if name.endswith(".gif") else (".png", ".svg", ".pdf")
+    if out is not None and out.suffix.lower() not in kinds:
+        raise complaint("--out", f"a file name that ends in {', '.join(kinds)}", repr(str(out)), "Rename it.")
+    return out or Path(name)
+
+
+def save_picture(figure: Figure, path: Path) -> None:
+    from torchcaps.plots.style import save_figures
+
+    (saved,) = save_figures({path.name: figure}, path.parent)
+    tell_picture(saved)
+
+
+def tell_picture(path: Path) -> None:
+    print(f"picture: {path}", file=sys.stderr)

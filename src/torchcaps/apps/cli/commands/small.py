@@ -1,0 +1,41 @@
+"""The commands that list and time. Heavy modules are imported inside."""
+
+from __future__ import annotations
+
+from torchcaps._core.neutral import shown
+from torchcaps.apps.cli.parsing import parse
+
+
+def list_command(words: list[str]) -> None:
+    from torchcaps.apps.cli.options import List
+
+    options = parse(List, words, "list", "  torchcaps list datasets\n  torchcaps list runs")
+    from torchcaps.runs.listing import rows_of
+
+    rows = [[shown(cell) for cell in row] for row in rows_of(options.what, options.folder)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
+    for row in rows:
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+
+
+def bench_command(words: list[str]) -> None:
+    from torchcaps.apps.cli.options import Bench
+
+    examples = "  torchcaps bench\n  torchcaps bench dense em-window --repeats 9 --json out/bench.json"
+    options = parse(Bench, words, "bench", examples)
+    from torchcaps._core.errors import check_choice, check_count
+
+    check_count("bench", "repeats", options.repeats)
+    import torch
+
+    from torchcaps.apps.bench import CASES, EXPORT, STEP, bench, growth
+
+    for name in options.cases:
+        check_choice("bench", "case", name, [*CASES, STEP, EXPORT])
+    if options.threads is not None:
+        check_count("bench", "threads", options.threads)
+        torch.set_num_threads(options.threads)
+    if options.growth is not None:
+        print(f"picture: {growth(options.repeats, options.growth)}")
+        return
+    bench(options.cases, options.repeats, options.memory, options.json)

@@ -1,0 +1,119 @@
+"""The command that looks for strange images. Heavy modules are imported inside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchcaps._core.fields import as_json
+from torchcaps._core.neutral import shown
+from torchcaps.apps.cli.commands.networks import open_networks, print_pictures, print_table, write_results
+from torchcaps.apps.cli.parsing import parse
+
+if TYPE_CHECKING:
+    from torchcaps.analysis.shown import Shown
+    from torchcaps.analysis.strange import Roc
+    from torchcaps.apps.cli.options import Strange
+
+WORDS = {"reconstruction": "reconstruction error", "confidence": "confidence"}
+
+
+def strange_command(words: list[str]) -> None:
+    from torchcaps.apps.cli.options import Strange
+
+    examples = """\
+  torchcaps strange runs/mine
+  torchcaps strange runs/mnist --against fashion-mnist kmnist noise"""
+    options = parse(Strange, words, "strange", examples)
+    from torchcaps._core.errors import check_count, complaint
+
+    check_count("strange", "--count", options.count)
+    if not options.against:
+        raise complaint("strange", "one or more --against", "none", "Name some, or drop --against.")
+    networks = open_networks("strange", options.run, (), options.data_dir, options.device)
+    from torchcaps.analysis.shown import some
+    from torchcaps.analysis.strange import MADE, strange_images, strange_test
+
+    (model,) = networks.models.values()
+    data = some(networks.test, options.count, options.seed)
+    folder = options.data_dir or networks.run.config.data_dir
+    others = {word: _other_data(options, word, data, folder) for word in options.against if word not in MADE}
+    kinds = dict.fromkeys(options.against)
+    strange = {
+        word: others[word] if word in others else strange_images(model, data, word, options.seed) for word in kinds
+    }
+    results = strange_test(model, data, strange)
+    verdicts = _verdicts(results)
+    summary = {
+        "data": networks.run.config.data,
+        "examples": len(data),
+        "against": {
+            kind: {"examples": len(strange[kind]), **{word: _summary(curve) for word, curve in found.items()}}
+            for kind, found in results.items()
+        },
+        "verdicts": verdicts,
+    }
+    if options.json:
+        print(as_json(summary))
+    else:
+        print(f"{shown(networks.run.config.data)}, test: {len(data):,} examples are known\n")
+        rows = [
+            [kind, f"{len(strange[kind]):,}", word, _area(curve), f"{curve.found_at():.1%}"]
+            for kind, found in results.items()
+            for word, curve in found.items()
+        ]
+        print_table(["strange", "examples", "detector", "area (95 % interval)", "found at 5% false alarms"], rows)
+        print("", *verdicts, sep="\n")
+    target = networks.run.path("strange")
+    write_results(target, summary)
+    from torchcaps.plots.strange import roc_figure
+    from torchcaps.plots.style import save_figures
+
+    print_pictures(save_figures({"roc.png": roc_figure(results, strange)}, target))
+
+
+def _other_data(options: Strange, word: str, data: Shown, folder: Path | None) -> Shown:
+    """Images of another data set, in the shape that the run knows."""
+    from torchcaps._core.errors import complaint
+    from torchcaps.analysis.shown import some
+    from torchcaps.analysis.strange import as_shown
+    from torchcaps.data import Splits, TextSet, open_data
+
+    height, width = data.images.shape[-2:]
+    path = Path(word).expanduser()
+    size = height if path.is_dir() and height == width else None  # pictures of many sizes must be made alike
+    found = open_data(word, folder=folder, size=size)
+    part: Any = found.test if isinstance(found, Splits) else found
+    if isinstance(part, TextSet):
+        raise complaint(
+            "--against", "images, noise, jumbled, attacked or scattered", f"{word}, which are texts", "Choose another."
+        )
+    return as_shown(some(part, options.count, options.seed).images, data)
+
+
+def _summary(curve: Roc) -> dict[str, object]:
+    return {
+        "area": curve.area,
+        "interval_95": list(curve.interval),
+        "found_at_5_percent_false_alarms": curve.found_at(),
+    }
+
+
+def _area(curve: Roc) -> str:
+    low, high = curve.interval
+    return f"{curve.area:.3f} ({low:.3f} to {high:.3f})"
+
+
+def _verdicts(results: dict[str, dict[str, Roc]]) -> list[str]:
+    """Which detector tells more of each kind; where intervals overlap, these images do not tell."""
+    lines = []
+    for kind, found in results.items():
+        if len(found) == 1:
+            return ["The run has no decoder, so there is its confidence alone."]
+        worse, better = sorted(found, key=lambda word: found[word].area)
+        areas = f"(area {found[better].area:.3f} against {found[worse].area:.3f})"
+        if found[worse].interval[1] >= found[better].interval[0]:
+            lines.append(f"{kind}: these images do not tell which detector is better {areas}.")
+        else:
+            lines.append(f"{kind}: the {WORDS[better]} tells more than the {WORDS[worse]} {areas}.")
+    return lines

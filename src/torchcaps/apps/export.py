@@ -1,0 +1,222 @@
+"""A trained network as a file for other tools: ONNX, or a program of torch.export. Each file is tried when written."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.export import Dim
+
+from torchcaps import __version__
+from torchcaps._core.errors import check_choice, complaint
+from torchcaps._core.files import atomic_write
+from torchcaps.models import BiLSTM, Model, TextModel
+from torchcaps.routing import Gaussian
+from torchcaps.routing.variational import Variational
+from torchcaps.runs.config import filled
+from torchcaps.runs.run import Run
+
+KINDS = {"onnx": ".onnx", "torch": ".pt2"}
+TOLERANCE = 1e-5  # of activations
+OUTPUTS = ("activations", "poses")
+Answers = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file that was written: its path, what it takes, and how far its activations were from those of torch."""
+
+    path: Path
+    input: str
+    difference: float
+
+
+class _Plain(nn.Module):
+    """A model that answers with two tensors, which is what other tools understand."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> tuple[Float[Tensor, "b y"], Float[Tensor, "b y d"]]:
+        capsules = self.model(inputs)
+        return capsules.activations, capsules.poses
+
+
+def export_run(run: Run, path: Path | None = None, kind: str = "onnx") -> Exported:
+    """Write the trained network of a run, with all that is needed to use it: classes, shape of images or vocabulary."""
+    check_choice("export", "kind", kind, list(KINDS))
+    path = run.path(f"model{KINDS[kind]}") if path is None else path
+    model = run.load_model()
+    model.decoder = None  # it would only be carried along
+    return export_model(model, path, kind, _notes(run))
+
+
+def export_model(model: Model, path: Path, kind: str = "onnx", notes: dict[str, str] | None = None) -> Exported:
+    """Write a model with these notes (as metadata), for batches of any size and texts of any length, and try the file.
+
+    The file stays only if its activations are those of the model to 1e-5, on random inputs in two sizes of batch. The
+    model is left in evaluation mode.
+    """
+    check_choice("export", "kind", kind, list(KINDS))
+    _refuse(model, kind)
+    plain = _Plain(model).eval()
+    notes = {"torchcaps": __version__, "input": input_of(model), **(notes or {})}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory() as folder:
+        temporary = Path(folder) / f"model{KINDS[kind]}"
+        with torch.no_grad(), _quiet():
+            write, load = (_write_onnx, load_onnx) if kind == "onnx" else (_write_torch, load_torch)
+            try:
+                write(plain, temporary, notes)
+            except OSError:
+                raise
+            except Exception as error:  # torch raises many kinds for what it cannot follow
+                raise _refusal(model, kind, _first_line(error)) from None
+            difference = _largest_difference(plain, load(temporary))
+        if not difference <= TOLERANCE:
+            remedy = "No file was written; look for an option of its routing that jumps, such as hard=true."
+            raise complaint("export", f"activations equal to {TOLERANCE:g}", f"a difference of {difference:g}", remedy)
+        atomic_write(path, temporary.read_bytes())
+    return Exported(path, notes["input"], difference)
+
+
+def load_onnx(path: Path) -> Callable[[Tensor], Answers]:
+    """An ONNX file as a function of a tensor, computed by onnxruntime on as many threads as torch has."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    (given,) = session.get_inputs()
+
+    def answers(inputs: Tensor) -> Answers:
+        activations, poses = session.run(list(OUTPUTS), {given.name: inputs.numpy()})
+        return torch.from_numpy(activations), torch.from_numpy(poses)
+
+    return answers
+
+
+def load_torch(path: Path) -> Callable[[Tensor], Answers]:
+    """A program of torch.export as a function of a tensor."""
+    program: Callable[[Tensor], Answers] = torch.export.load(path).module()
+    return program
+
+
+def input_of(model: Model) -> str:
+    """What a file takes, in words."""
+    if isinstance(model, TextModel):
+        return f"tokens: int64 [batch, length], words by number, below {model.vocabulary}, 0 behind the end of a text"
+    channels, height, width = model.image_shape
+    return f"images: float32 [batch, {channels}, {height}, {width}] from 0 to 1"
+
+
+def missing_package() -> str | None:
+    """The first package that ONNX files need and that is not installed, if any."""
+    needed = ("onnx", "onnxscript", "onnxruntime")
+    return next((name for name in needed if importlib.util.find_spec(name) is None), None)
+
+
+def _write_onnx(plain: _Plain, path: Path, notes: dict[str, str]) -> None:
+    name, axes = ("tokens", ("batch", "length")) if isinstance(plain.model, TextModel) else ("images", ("batch",))
+    program = torch.onnx.export(
+        plain,
+        (_examples(plain.model, 3, 7),),
+        dynamo=True,
+        verbose=False,
+        input_names=[name],
+        output_names=list(OUTPUTS),
+        dynamic_shapes=(dict(enumerate(axes)),),
+    )
+    assert program is not None
+    program.model.metadata_props.update(notes)
+    program.save(path, external_data=False)
+
+
+def _write_torch(plain: _Plain, path: Path, notes: dict[str, str]) -> None:
+    axes = range(2 if isinstance(plain.model, TextModel) else 1)
+    shapes = (dict.fromkeys(axes, Dim.DYNAMIC),)
+    program = torch.export.export(plain, (_examples(plain.model, 3, 7),), dynamic_shapes=shapes)
+    torch.export.save(program, path, extra_files={"notes.json": json.dumps(notes, indent=2)})
+
+
+def _examples(model: Model, count: int, words: int) -> Tensor:
+    """Random inputs for a model; of texts, the first ends before the others."""
+    generator = torch.Generator().manual_seed(count)
+    if not isinstance(model, TextModel):
+        return torch.rand(count, *model.image_shape, generator=generator)
+    tokens = torch.randint(1, model.vocabulary, (count, words), generator=generator)
+    tokens[0, (words + 1) // 2 :] = 0
+    return tokens
+
+
+def _largest_difference(plain: _Plain, other: Callable[[Tensor], Answers]) -> float:
+    found = []
+    for count, words in ((1, 1), (5, 23)):
+        inputs = _examples(plain.model, count, words)
+        found.append((plain(inputs)[0] - other(inputs)[0]).abs().max())
+    return float(torch.stack(found).max())
+
+
+def _notes(run: Run) -> dict[str, str]:
+    facts = run.facts
+    notes = {"model": filled(run.config.model), "classes": json.dumps(facts.classes)}
+    if facts.image_shape is not None:
+        return notes | {"image_shape": json.dumps(facts.image_shape), "named": str(facts.labels_per_image)}
+    return notes | {
+        "vocabulary": run.words().tokenizer.to_str(),  # as the package tokenizers reads it
+        "max_length": str(run.config.max_length),
+        "named": "above 0.5" if facts.many else "1",
+    }
+
+
+def _refuse(model: Model, kind: str) -> None:
+    """What is known not to work, before any of it is tried."""
+    missing = missing_package()
+    if kind == "onnx" and missing is not None:
+        remedy = "Run: pip install 'torchcaps[export]'."
+        raise complaint("export", f"the package {missing}", "it not installed", remedy)
+    if isinstance(model, BiLSTM):
+        raise _refusal(model, kind, "its recurrent layer reads every text from its own end")
+    for part in model.modules():
+        if kind == "onnx" and isinstance(part, Gaussian) and part.covariance == "full":
+            raise _refusal(model, kind, "ONNX has no Cholesky decomposition for full covariances")
+        if kind == "onnx" and isinstance(part, Variational):
+            raise _refusal(model, kind, "ONNX has no digamma function for variational routing")
+
+
+def _refusal(model: Model, kind: str, reason: str) -> Exception:
+    remedy = "Use it from Python." if kind == "torch" else "Try --torch, or use it from Python."
+    return complaint("export", f"a network that can be exported to {kind}", f"{type(model).__name__}: {reason}", remedy)
+
+
+def _first_line(error: BaseException) -> str:
+    """The first line of what went wrong in the first place."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torch tells of packages that are not there and of its own changes; the trial of the file tells more."""
+    logger: Any = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)

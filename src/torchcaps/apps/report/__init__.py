@@ -1,0 +1,49 @@
+"""One page on a run: what was learned from what, how well, where it fails, and what its capsules do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from torchcaps._core import pages
+from torchcaps._core.errors import complaint
+from torchcaps._core.files import atomic_write
+from torchcaps._core.progress import bar
+from torchcaps.analysis.evaluate import evaluate
+from torchcaps.apps.report import basics, inside
+from torchcaps.apps.report.subject import Subject
+from torchcaps.runs.run import Run, parts_for
+
+SECTIONS: tuple[Callable[[Subject], str], ...] = (
+    basics.summary,
+    basics.data_section,
+    basics.training,
+    basics.test,
+    basics.viewpoints,
+    basics.cases,
+    basics.words,
+    inside.reconstructions,
+    inside.dimensions,
+    inside.trees,
+    inside.routing_health,
+    *(partial(inside.question, name) for name in inside.QUESTIONS),
+    basics.commands,
+)
+
+
+def write_report(
+    run: Run, path: Path, *, data_dir: Path | None = None, count: int = 500, device: torch.device | str = "cpu"
+) -> Path:
+    """Write the page of a run. count: how many examples the slower sections look at."""
+    model = run.load_model().to(device)
+    parts = parts_for(run, None, data_dir)
+    if not len(parts.test):
+        raise complaint("report", "examples in the test part", "none", "Train with --test above 0.")
+    subject = Subject(run, model, parts, evaluate(model, parts.test), count)
+    body = "\n".join(filter(None, (section(subject) for section in bar(SECTIONS, "report", len(SECTIONS)))))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(path, pages.page(f"torchcaps: {run.name}", body))
+    return path

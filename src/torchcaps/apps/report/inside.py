@@ -1,0 +1,149 @@
+"""Sections on what the capsules of a network do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from torchcaps._core import pages
+from torchcaps._core.errors import complaint
+from torchcaps._core.fields import read_object
+from torchcaps.analysis.ablate import ABLATIONS, ablate
+from torchcaps.analysis.health import health, sample
+from torchcaps.analysis.overlap import take_apart
+from torchcaps.analysis.perturb import perturb
+from torchcaps.analysis.reconstruct import draw_triples
+from torchcaps.analysis.trees import routing_tree, trace_image, tree_maps
+from torchcaps.analysis.verdicts import ablation_verdicts, health_verdicts
+from torchcaps.apps.report.subject import Subject
+from torchcaps.models import CapsuleModel, TextCapsules
+from torchcaps.plots.capsules import apart_figure, sheet_figure, triples_figure
+from torchcaps.plots.evaluation import spread
+from torchcaps.plots.health import ablations_figure, entropy_figure
+from torchcaps.plots.trees import tree_figure
+from torchcaps.train.trainee import class_loss
+
+
+def reconstructions(subject: Subject) -> str:
+    if subject.model.decoder is None:
+        return ""
+    test, classes = subject.parts.test, subject.run.facts.classes
+    if subject.run.facts.labels_per_image > 1:
+        figure = apart_figure(take_apart(subject.model, test), classes)
+        words = "Images of two things, taken apart: each class capsule draws its own."
+    else:
+        figure = triples_figure(draw_triples(subject.model, test), classes)
+        words = (
+            "Below each image what its capsule draws. (label, answer, drawn from): mistakes are drawn twice, from the "
+            "capsule of the answer and from that of the truth."
+        )
+    return (
+        pages.heading("Reconstructions") + pages.paragraph(words) + pages.picture(figure, "images and their drawings")
+    )
+
+
+def dimensions(subject: Subject) -> str:
+    if subject.model.decoder is None:
+        return ""
+    (row,) = spread(subject.result, 1).tolist() or [0]
+    image = subject.parts.test.batch(_row(row)).inputs[0]
+    figure = sheet_figure(perturb(subject.model, image), subject.run.facts.classes)
+    words = "Each row moves one dimension of the winning pose; what changes in the drawing is what the dimension means."
+    title = pages.heading("What the dimensions of a pose mean")
+    return title + pages.paragraph(words) + pages.picture(figure, "drawings while one dimension moves")
+
+
+def trees(subject: Subject) -> str:
+    if not isinstance(subject.model, CapsuleModel):
+        return ""
+    parts = []
+    for row in spread(subject.result, 3).tolist():
+        image = subject.parts.test.batch(_row(row)).inputs[0]
+        tree = routing_tree(trace_image(subject.model, image))
+        figure = tree_figure(tree, subject.run.facts.classes, tree_maps(subject.model, image, tree))
+        parts.append(pages.picture(figure, f"the routing tree of test image {row}"))
+    words = "The strongest parts of an image on their way to its class; the wider a line, the stronger the coupling."
+    return pages.heading("Routing trees") + pages.paragraph(words) + "".join(parts)
+
+
+def routing_health(subject: Subject) -> str:
+    if not isinstance(subject.model, CapsuleModel | TextCapsules):
+        return ""
+    data = sample(subject.parts.test, subject.count)
+    loss = subject.run.config.loss or subject.model.loss
+    found = health(subject.model, data, partial(class_loss, loss, subject.model))
+    known = subject.parts.validation if len(subject.parts.validation) else subject.parts.train
+    without = ablate(subject.model, data, sample(known, subject.count))
+    moves = any(len(layer.couplings.entropy) > 1 for layer in found.layers)
+    verdicts = [*health_verdicts(found), *ablation_verdicts(without)]
+    rows = [(row.kind, row.layer, f"{row.accuracy:.2%}", f"{100 * row.lost:+.1f}") for row in without.rows]
+    return "".join(
+        [
+            pages.heading("Health of the routing"),
+            pages.paragraph(f"On {found.examples:,} test examples."),
+            pages.listing(verdicts),
+            pages.picture(entropy_figure(found), "entropy of couplings by layer and iteration") if moves else "",
+            pages.heading("Without parts of the routing", 3),
+            pages.paragraph(f"The trained network as it is reaches {without.accuracy:.2%} on them."),
+            pages.table(rows, ["ablation", "layer", "accuracy", "points lost"]),
+            pages.listing([f"{kind}: {what}" for kind, what in ABLATIONS.items()]),
+            pages.picture(ablations_figure(without), "accuracy without parts of the routing"),
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Question:
+    """A command that questions a run: what its section says, and the pictures that it leaves, with their texts."""
+
+    title: str
+    words: str
+    pictures: dict[str, str]
+
+
+QUESTIONS = {
+    "attack": Question(
+        "Attacks",
+        "Images changed so that a wrong class becomes likelier, by at most epsilon in every pixel.",
+        {"curve.png": "accuracy under attack", "examples.png": "attacked images with the answers to them"},
+    ),
+    "jumble": Question(
+        "Jumbled parts",
+        "A capsule should fall silent when all the parts of a thing are there, but not where they belong.",
+        {"examples.png": "jumbled images with the answers to them", "confidence.png": "how sure the answers are"},
+    ),
+    "strange": Question(
+        "Strange images",
+        "Images unlike those of training, told from known ones by the error of their reconstruction, and by the "
+        "confidence of the answer.",
+        {"roc.png": "strange images found over false alarms"},
+    ),
+}
+
+
+def question(name: str, subject: Subject) -> str:
+    """What a command has found of this run, if it was called."""
+    asked, run = QUESTIONS[name], subject.run
+    if not run.path(name, "results.json").exists():
+        return ""
+    found = read_object(run.path(name, "results.json"), f"what {name} found")
+    verdicts, examples = found.get("verdicts", []), found.get("examples")
+    if not isinstance(examples, int) or not isinstance(verdicts, list):
+        got = f"results of {name} without examples or verdicts"
+        raise complaint("report", f"what torchcaps {name} writes", got, f"Call torchcaps {name} again.")
+    drawn = {run.path(name, file): alt for file, alt in asked.pictures.items() if run.path(name, file).exists()}
+    return "".join(
+        [
+            pages.heading(asked.title),
+            pages.paragraph(f"{asked.words} On {examples:,} test images."),
+            pages.listing([str(line) for line in verdicts]) if verdicts else "",
+            *(pages.image_file(path, alt) for path, alt in drawn.items()),
+        ]
+    )
+
+
+def _row(row: int) -> Tensor:
+    return torch.tensor([row])

@@ -1,0 +1,24 @@
+"""What the sections of a report look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torchcaps.analysis.evaluate import Evaluation
+from torchcaps.data import Splits
+from torchcaps.runs.run import Run
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A run with its model, its data, and its answers to the test part.
+
+    count: how many test examples the slower sections look at.
+    """
+
+    run: Run
+    model: Any
+    parts: Splits
+    result: Evaluation
+    count: int

@@ -1,0 +1,297 @@
+"""Capsule networks as classifiers of scikit-learn: for images, vectors and texts, in pipelines and grid searches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor
+
+from torchcaps._core.device import choose_device
+from torchcaps._core.errors import check_choice, complaint, shape_text
+from torchcaps.data import Batch, Examples, TextSet, Vocabulary
+from torchcaps.models import IMAGE_MODELS, Model, VectorCapsules, create_model
+from torchcaps.runs.config import PLAIN, TEXT, TrainConfig, filled
+from torchcaps.runs.recipes import complete
+
+BATCH = 256  # examples that are answered at once
+
+
+@dataclass(frozen=True)
+class _Images:
+    """Images [n c h w] in memory with their labels [n], as training wants them."""
+
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def batch(self, indices: Tensor) -> Batch:
+        return Batch(self.images[indices], self.labels[indices])
+
+
+class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """What both classifiers share."""
+
+    routing: str | None
+    iterations: int | None
+    options: dict[str, Any] | None
+    epochs: int
+    batch_size: int | None
+    lr: float | None
+    device: str
+    random_state: Any
+    verbose: int
+    classes_: np.ndarray
+    model_: Model
+
+    def decision_function(self, X: Any) -> np.ndarray:  # noqa: N803
+        """How active each class is, [n y], from 0 to 1; of two classes, how much more probable the second is, [n]."""
+        activations = self._activations(X)
+        if len(self.classes_) > 2:
+            return activations
+        first, second = _shares(activations).T
+        return second - first
+
+    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+        """The activations, divided by their sum [n y]. They are not calibrated: only their order was learned."""
+        return _shares(self._activations(X))
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+        """The most active class of each example, [n]."""
+        best = self._activations(X).argmax(1)
+        return self.classes_[best]
+
+    def _inputs(self, X: Any) -> Sequence[Tensor]:  # noqa: N803
+        """Batches of what the network takes."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def _activations(self, X: Any) -> np.ndarray:  # noqa: N803
+        check_is_fitted(self)
+        device = choose_device(type(self).__name__, self.device)
+        model = self.model_.to(device)
+        found = [model(inputs.to(device)).activations.cpu() for inputs in self._inputs(X)]
+        return torch.cat(found).numpy().astype(np.float64)
+
+    def _labels(self, y: Any) -> Tensor:
+        """Set `classes_`, and give the labels as their numbers."""
+        check_classification_targets(y)
+        self.classes_, numbers = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise complaint(type(self).__name__, "at least two classes in y", "1 class", "Add examples of another.")
+        return torch.from_numpy(numbers).long()
+
+    def _config(self, model: str, examples: int, **more: Any) -> TrainConfig:
+        """The options of training, completed by the recipe of the model."""
+        config = TrainConfig(
+            model=model,
+            routing=self.routing,
+            iterations=self.iterations,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            device=choose_device(type(self).__name__, self.device).type,
+            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            **more,
+        )
+        return complete(config, examples, texts=model in TEXT)
+
+    def _train(self, data: Examples, config: TrainConfig, **sizes: Any) -> None:
+        from torchcaps.train import fit_model
+
+        options = {**config.model_options(), **(self.options or {})}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            model = self._new_model(config, options, **sizes)
+            fit_model(model, data, config, verbose=bool(self.verbose))
+        self.model_ = model
+
+    def _new_model(self, config: TrainConfig, options: dict[str, Any], **sizes: Any) -> Model:
+        model: Model = create_model(filled(config.model), classes=len(self.classes_), **sizes, **options)
+        return model
+
+
+class CapsuleClassifier(_Capsules):
+    """A classifier of images or vectors.
+
+    X is images [n h w] or [n c h w], or vectors [n features]. Images are brought to the range from 0 to 1 by the least
+    and the largest number seen in training; vectors to mean zero and variance one, and a learned linear map makes
+    capsules of them (`VectorCapsules`).
+
+    model: a name (torchcaps list models), for images; left out, "efficient". routing, iterations: left out, the model's
+    own. options: further options of the model and its routing, as in `create_model`. epochs: times through the
+    examples. batch_size, lr: left out, those of the model's recipe. reconstruction: the weight of a decoder's error;
+    0 for no decoder. augment: how images are varied ("none", "shift", "affine", "photo", "light", "norb"). device:
+    "auto", "cpu", "cuda" or "mps". random_state: a whole number makes fits repeatable. verbose: 1 for a bar.
+
+    After fit: classes_, model_ (the network), input_shape_ (of one example), n_features_in_ (X.shape[1]).
+    """
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        routing: str | None = None,
+        iterations: int | None = None,
+        options: dict[str, Any] | None = None,
+        epochs: int = 30,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        reconstruction: float = 0.0,
+        augment: str = "none",
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.model = model
+        self.routing = routing
+        self.iterations = iterations
+        self.options = options
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.reconstruction = reconstruction
+        self.augment = augment
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def fit(self, X: Any, y: Any) -> CapsuleClassifier:  # noqa: N803
+        """Train on examples X with labels y [n]."""
+        X, y = validate_data(self, X, y, dtype=np.float64, allow_nd=True)  # noqa: N806
+        labels = self._labels(y)
+        if X.ndim > 4:
+            expected = "images [n h w] or [n c h w], or vectors [n features]"
+            raise complaint("CapsuleClassifier", expected, shape_text(X.shape), "Reshape them.")
+        if X.ndim == 4 and X.shape[1] > 4 >= X.shape[3]:
+            got = f"{shape_text(X.shape)}, channels last"
+            raise complaint("CapsuleClassifier", "images [n c h w]", got, "Move the channels: X.transpose(0, 3, 1, 2).")
+        vectors = X.ndim == 2
+        if vectors and (self.model is not None or self.reconstruction or self.augment != "none"):
+            expected = "images [n h w] or [n c h w] for model, reconstruction and augment"
+            raise complaint("CapsuleClassifier", expected, f"vectors {shape_text(X.shape)}", "Reshape X, or drop them.")
+        name = "efficient" if self.model is None else self.model
+        check_choice("CapsuleClassifier", "model", name, list(IMAGE_MODELS))
+        self.input_shape_ = X.shape[1:]
+        axes = 0 if vectors else None
+        self.offset_ = X.mean(axes) if vectors else X.min()
+        scale = X.std(axes) if vectors else X.max() - X.min()
+        zero = 10 * np.finfo(np.float64).eps * np.abs(X).max(axes)  # rounding aside
+        self.scale_ = np.where(scale > zero, scale, 1.0)
+        images = self._as_images(X)
+        data = _Images(images, labels, tuple(map(str, self.classes_)))
+        drawn = None if name in PLAIN else self.reconstruction
+        config = self._config(name, len(X), reconstruction=drawn, augment=self.augment)
+        self._train(data, config, image_shape=tuple(images.shape[1:]))
+        return self
+
+    def _new_model(self, config: TrainConfig, options: dict[str, Any], **sizes: Any) -> Model:
+        if len(self.input_shape_) > 1:
+            return super()._new_model(config, options, **sizes)
+        options.pop("decoder")
+        return VectorCapsules(self.input_shape_[0], len(self.classes_), **options)
+
+    def _as_images(self, X: np.ndarray) -> Tensor:  # noqa: N803
+        scaled = torch.from_numpy(((X - self.offset_) / self.scale_).astype(np.float32))
+        if X.ndim == 2:
+            return scaled[..., None, None]
+        return scaled.unsqueeze(1) if X.ndim == 3 else scaled
+
+    def _inputs(self, X: Any) -> Sequence[Tensor]:  # noqa: N803
+        X = validate_data(self, X, dtype=np.float64, allow_nd=True, reset=False)  # noqa: N806
+        if X.shape[1:] != self.input_shape_:
+            expected = f"examples {shape_text(self.input_shape_)}, as in fit"
+            raise complaint("CapsuleClassifier", expected, shape_text(X.shape[1:]), "Reshape or resize them.")
+        return self._as_images(X).split(BATCH)
+
+
+class CapsuleTextClassifier(_Capsules):
+    """A classifier of texts: X is a list of str.
+
+    model: "text", "text-a", "text-b", "textcnn" or "bilstm". max_length: words of a text that are read; left out, 200.
+    The other options are those of `CapsuleClassifier`. After fit: classes_, model_, vocabulary_.
+    """
+
+    def __init__(
+        self,
+        model: str = "text",
+        *,
+        routing: str | None = None,
+        iterations: int | None = None,
+        options: dict[str, Any] | None = None,
+        epochs: int = 8,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        max_length: int | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.model = model
+        self.routing = routing
+        self.iterations = iterations
+        self.options = options
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.max_length = max_length
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.string = True
+        return tags
+
+    def fit(self, X: Any, y: Any) -> CapsuleTextClassifier:  # noqa: N803
+        """Train on texts X with labels y [n]."""
+        texts = _texts(X)
+        labels = self._labels(column_or_1d(y, warn=True))
+        if len(labels) != len(texts):
+            expected = f"{len(texts)} labels, one for each text"
+            raise complaint("CapsuleTextClassifier", expected, len(labels), "Give as many.")
+        check_choice("CapsuleTextClassifier", "model", self.model, list(TEXT))
+        config = self._config(self.model, len(texts), max_length=self.max_length)
+        self.vocabulary_ = Vocabulary.build(texts, longest=config.max_length)
+        self.longest_ = config.max_length
+        names = tuple(map(str, self.classes_))
+        data = TextSet(texts, labels, names, vocabulary=self.vocabulary_, max_length=self.longest_)
+        self._train(data, config, vocabulary=len(self.vocabulary_))
+        return self
+
+    def _inputs(self, X: Any) -> Sequence[Tensor]:  # noqa: N803
+        texts = _texts(X)
+        starts = range(0, len(texts), BATCH)
+        return [self.vocabulary_.read(texts[start : start + BATCH], self.longest_) for start in starts]
+
+
+def _shares(activations: np.ndarray) -> np.ndarray:
+    """The activations divided by their sum; equal shares where all are silent."""
+    sums = activations.sum(1, keepdims=True)
+    even = np.full_like(activations, 1 / activations.shape[1])
+    return np.divide(activations, sums, out=even, where=sums > 0)
+
+
+def _texts(X: Any) -> tuple[str, ...]:  # noqa: N803
+    """Texts as a tuple of str; anything else is refused."""
+    if isinstance(X, str) or not all(isinstance(text, str) for text in X) or len(X) == 0:
+        got = "one str" if isinstance(X, str) else "none" if len(X) == 0 else "others"
+        raise complaint("CapsuleTextClassifier", "a list of str", got, "Pass texts as [text, ...].")
+    return tuple(map(str, X))

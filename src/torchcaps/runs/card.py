@@ -1,0 +1,167 @@
+"""The card of a run: what a model hub, or whoever is given the folder, should know of it."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torchcaps.runs.config import PLAIN, command_of
+from torchcaps._core.errors import InputError, complaint
+from torchcaps._core.files import atomic_write, read_text
+from torchcaps._core.neutral import shown
+from torchcaps.runs.run import Run
+
+# What stands between these lines is ours and written anew; the rest of a card is its reader's.
+FACTS = ("# torchcaps: the lines down to the next such mark are written anew", "# torchcaps: end")
+WORDS = ("<!-- torchcaps: what stands down to the next such mark is written anew -->", "<!-- torchcaps: end -->")
+
+
+def write_card(run: Run) -> Path:
+    """Write README.md into the run folder, as model hubs read it: facts on top (YAML), words below.
+
+    Of a card that is there already, only the marked blocks are replaced; where somebody took a mark away, that block
+    is theirs.
+    """
+    path = run.path("README.md")
+    facts, words = _block(FACTS, _facts(run)), _block(WORDS, _words(run))
+    try:
+        card = read_text(path).replace("\r\n", "\n")
+    except FileNotFoundError:
+        card = f"---\n{facts}---\n\n{words}"
+    except (OSError, ValueError) as error:
+        raise complaint(str(path), "a card in Markdown", error, "Remove or rename it.") from None
+    for marks, block in ((FACTS, facts), (WORDS, words)):
+        card = _replaced(card, marks, block)
+    atomic_write(path, card)
+    return path
+
+
+def _block(marks: tuple[str, str], content: str) -> str:
+    return f"{marks[0]}\n{content}{marks[1]}\n"
+
+
+def _replaced(card: str, marks: tuple[str, str], block: str) -> str:
+    """A card with the block between these marks replaced, if both marks are there."""
+    ours = re.compile(rf"^{re.escape(marks[0])}$.*?^{re.escape(marks[1])}$\n?", re.DOTALL | re.MULTILINE)
+    return ours.sub(lambda _: block, card, count=1)
+
+
+def _facts(run: Run) -> str:
+    """JSON is YAML, and needs no other package."""
+    task = "image-classification" if run.facts.vocabulary is None else "text-classification"
+    facts: dict[str, Any] = {
+        "library_name": "torchcaps",
+        "pipeline_tag": task,
+        "tags": [
+            "torchcaps",
+            *(() if run.config.model in PLAIN else ("capsule-network",)),
+            "pytorch",
+            *filter(None, (run.config.model, run.config.routing)),
+        ],
+        "metrics": ["accuracy"],
+    }
+    measured = test_result(run)
+    if measured is not None:
+        name = Path(run.config.data).name
+        facts["model-index"] = [
+            {
+                "name": run.name,
+                "results": [
+                    {
+                        "task": {"type": task},
+                        "dataset": {"type": name, "name": name, "split": "test"},
+                        "metrics": [{"type": "accuracy", "name": "accuracy", "value": round(measured["accuracy"], 6)}],
+                    }
+                ],
+            }
+        ]
+    return "".join(f"{name}: {json.dumps(value)}\n" for name, value in facts.items())
+
+
+def _kind(run: Run) -> list[str]:
+    return [] if run.config.model in PLAIN else ["capsule-network"]
+
+
+def _words(run: Run) -> str:
+    facts, model = run.facts, run.load_model()
+    kind = "texts" if facts.image_shape is None else f"images of {' x '.join(map(str, facts.image_shape))}"
+    what = "capsule" if _kind(run) else "plain"
+    lines = [
+        f"# {_cell(run.name)}",
+        "",
+        f"A {what} network (`{run.config.model}`) for {kind} in {len(facts.classes)} classes, trained with torchcaps.",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| data | {_data_name(run)} |",
+        f"| classes | {_cell(', '.join(facts.classes[:40]))}{' ...' if len(facts.classes) > 40 else ''} |",
+        f"| parameters | {sum(parameter.numel() for parameter in model.parameters()):,} |",
+        *_measured(run),
+        "",
+        "Made by",
+        "",
+        f"    {shown(_plain_command(run))}",
+        "",
+        "Use it:",
+        "",
+        "```python",
+        "import torchcaps",
+        "",
+        'model = torchcaps.load("path/to/this/folder")  # model(x).activations: one number for each class',
+        "```",
+        "",
+        "or `torchcaps predict FOLDER ...`, `torchcaps report FOLDER`.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _measured(run: Run) -> list[str]:
+    rows = []
+    measured = test_result(run)
+    if measured is not None:
+        interval = f"95 % interval {measured['low']:.2%} to {measured['high']:.2%}"
+        rows.append(f"| test accuracy | {measured['accuracy']:.2%} of {measured['examples']:,} ({interval}) |")
+    try:
+        table = run.rows()
+    except InputError:  # none yet, or broken
+        table = []
+    if table:
+        rows.append(f"| epochs | {len(table)} |")
+        seen = float(table[-1]["validation_accuracy"])
+        rows += [] if seen != seen else [f"| validation accuracy after the last epoch | {seen:.2%} |"]
+    return rows
+
+
+def test_result(run: Run) -> dict[str, float] | None:
+    """What `evaluate` found on the run's own test part, if it was asked, and if it can be understood."""
+    path = run.path("evaluation", "results.json")
+    try:
+        found = json.loads(read_text(path))
+        result = found.get("test", found.get("familiar viewpoints"))
+        low, high = result["error_interval_95"]
+        rates = {"accuracy": float(result["accuracy"]), "low": 1 - float(high), "high": 1 - float(low)}
+        examples = int(result["examples"])
+    except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError, OverflowError):
+        return None
+    known = all(0 <= rate <= 1 for rate in rates.values()) and 0 <= examples < 2**63
+    return {**rates, "examples": examples} if known else None
+
+
+def _data_name(run: Run) -> str:
+    """Of files, the last part of their path: the rest is nobody's business."""
+    return _cell(Path(run.config.data).name)
+
+
+def _plain_command(run: Run) -> str:
+    vectors = None if run.config.vectors is None else Path(run.config.vectors).name
+    own = {"data": Path(run.config.data).name, "out": None, "data_dir": None, "vectors": vectors}
+    return command_of(replace(run.config, **own))  # type: ignore[arg-type]
+
+
+def _cell(text: str) -> str:
+    """A text from a run as Markdown that shows it as it is: no HTML, no links, no other cells."""
+    return re.sub(r"([\\`*_{}\[\]()#!|~])", r"\\\1", html.escape(shown(text), quote=False))

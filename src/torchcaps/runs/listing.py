@@ -1,0 +1,53 @@
+"""Tables of what there is: models, routings, data sets and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torchcaps.data import DATASETS
+from torchcaps._core.errors import InputError, check_choice
+from torchcaps.models import MODELS
+from torchcaps.routing import ROUTINGS
+from torchcaps.runs.runfolders import find_runs
+from torchcaps.runs.run import Run
+
+
+def rows_of(what: str, folder: Path = Path("runs")) -> list[list[str]]:
+    """The lines of a table, with a heading where there are columns to explain."""
+    check_choice("list", "what", what, ["models", "routings", "datasets", "runs"])
+    if what == "runs":
+        return runs_table(folder)
+    known: dict[str, Mapping[str, object]] = {"models": MODELS, "routings": ROUTINGS, "datasets": DATASETS}
+    return [[name, _first_line(thing)] for name, thing in known[what].items()]
+
+
+def _first_line(thing: object) -> str:
+    return (thing.__doc__ or "").strip().splitlines()[0]
+
+
+def runs_table(folder: Path) -> list[list[str]]:
+    table: list[list[str]] = [["run", "data", "model", "routing", "epochs", "highest validation"]]
+    for path in find_runs(folder):
+        try:
+            run = Run.open(path)
+        except InputError as error:
+            table.append([str(path), f"broken: {error}", "", "", "", ""])
+            continue
+        done, best = _progress(run)
+        config = run.config
+        routing = config.routing or "-"
+        table.append([str(path), config.data, config.model or "-", routing, f"{done}/{config.epochs}", best])
+    return table if len(table) > 1 else [[f"no runs under {folder}"]]
+
+
+def _progress(run: Run) -> tuple[int, str]:
+    """How many epochs are done, and the highest validation accuracy."""
+    if not run.metrics.exists():
+        return 0, "-"
+    try:
+        rows = run.rows()
+    except InputError:
+        return 0, "?"
+    seen = [float(row["validation_accuracy"]) for row in rows if row["validation_accuracy"] != "nan"]
+    return len(rows), f"{max(seen):.2%}" if seen else "-"

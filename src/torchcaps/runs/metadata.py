@@ -1,0 +1,84 @@
+"""What is written down of a run beside its weights: the facts of its data, its options, complete, and its metrics."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torchcaps.runs.config import TrainConfig, load_config
+from torchcaps.data import Splits
+from torchcaps._core.errors import complaint
+from torchcaps._core.fields import read_fields
+from torchcaps._core.files import read_text
+from torchcaps.runs.recipes import check_given
+
+COMPLETE = ("model", "epochs", "batch_size", "lr", "schedule", "weight_decay")  # never left out in a run
+METRICS = [
+    "epoch",
+    "train_loss",
+    "train_accuracy",
+    "validation_loss",
+    "validation_accuracy",
+    "learning_rate",
+    "examples_per_second",
+    "seconds",
+]
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What a model must know of its data: images have an image_shape, texts a vocabulary of so many words.
+
+    many: a text may belong to any number of classes. word_dim: the size of word vectors. fits: the reconstruction error
+    that 99 % of validation images stay below. fingerprints: of the content and labels of each part. stopped: patience
+    ended the run, and there is nothing to resume. conditions: versions, threads and the like that training began with.
+    """
+
+    classes: tuple[str, ...]
+    image_shape: tuple[int, int, int] | None = None
+    labels_per_image: int = 1
+    vocabulary: int | None = None
+    word_dim: int | None = None
+    many: bool = False
+    fits: float | None = None
+    fingerprints: dict[str, str] = field(default_factory=dict)
+    stopped: bool = False
+    conditions: dict[str, str] = field(default_factory=dict)
+
+
+def load_facts(path: Path) -> DataFacts:
+    """The facts in a file; those that no run has are refused."""
+    facts = read_fields(DataFacts, path, "the facts of a run")
+    sizes = [size for size in (*(facts.image_shape or ()), facts.vocabulary, facts.word_dim) if size is not None]
+    one_kind = (facts.image_shape is None) != (facts.vocabulary is None) == (facts.word_dim is None)
+    named = 2 <= len(set(facts.classes)) == len(facts.classes) >= facts.labels_per_image
+    parts = facts.fingerprints.keys() <= set(Splits._fields)
+    if not one_kind or not named or not parts or min(*sizes, facts.labels_per_image) < 1:
+        expected = "two classes or more, the size of images or of a vocabulary, and sums of known parts"
+        raise complaint(str(path), expected, "others", "Train or copy the run anew.")
+    return facts
+
+
+def load_complete(path: Path) -> TrainConfig:
+    """The config of a run; options that cannot be right, or are not filled in, are refused."""
+    config = load_config(path)
+    check_given(config)
+    missing = [name for name in COMPLETE if getattr(config, name) is None]
+    if missing:
+        raise complaint(str(path), "all options of a run", f"no {missing[0]}", "Train or copy the run anew.")
+    return config
+
+
+def load_metrics(path: Path) -> list[dict[str, str]]:
+    """The rows of a table of metrics, one for each epoch, with a number in every cell."""
+    try:
+        rows = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
+        for row in rows:
+            _ = [float(value) for value in row.values()]
+    except (OSError, ValueError, TypeError, csv.Error) as error:
+        raise complaint(str(path), "a table of metrics", error, "Train or copy the run anew.") from None
+    if any(list(row) != METRICS for row in rows):
+        raise complaint(str(path), f"the columns {', '.join(METRICS)}", "others", "Train or copy the run anew.")
+    return rows

@@ -1,0 +1,290 @@
+"""A run folder: what was trained, on what, how it went, and the weights.
+
+config.json        every option, complete: `torchcaps train --config` reads it back
+data.json          classes, image shape or size of the vocabulary, and what a usual reconstruction error is
+split.json         which images or texts (files or rows) were for training, validation and test
+vocabulary.json    of texts: the words that the network knows, and how a text is cut into them
+metrics.csv        one row for each epoch
+model.safetensors  the weights that did best on the validation part
+last.ckpt          everything needed to go on
+train.log          what was said during training, and under which conditions it ran
+README.md          a card, as model hubs read it
+
+The folder may come from a stranger: every file of it is reached through `Run.path`, which refuses links that leave it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchcaps.runs.config import PLAIN, TrainConfig, filled, save_config
+from torchcaps.data import (
+    DATASETS,
+    Labelled,
+    Names,
+    Splits,
+    TextSet,
+    Vocabulary,
+    in_classes,
+    only_reading,
+    open_data,
+    read_names,
+    row_finder,
+    write_names,
+)
+from torchcaps._core.errors import InputError, complaint, shape_text
+from torchcaps.runs.metadata import DataFacts, load_complete, load_facts, load_metrics
+from torchcaps._core.fields import as_json
+from torchcaps._core.files import atomic_write, inside
+from torchcaps._core.memory import available_memory
+from torchcaps.models import create_model
+from torchcaps.runs.rundata import columns_of, limit, read_data
+from torchcaps.runs.runfolders import check_new
+from torchcaps.runs.weights import load_weights, refused, save_weights
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run on disk. `Run.open(folder)` reads one, `run.begin(parts)` writes a new one."""
+
+    folder: Path
+    config: TrainConfig
+    facts: DataFacts
+
+    def path(self, *names: str) -> Path:
+        """A file or folder of the run; a link that leads out of it is refused."""
+        return inside(self.folder, *names)
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    @property
+    def weights(self) -> Path:
+        return self.path("model.safetensors")
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path("last.ckpt")
+
+    @property
+    def metrics(self) -> Path:
+        return self.path("metrics.csv")
+
+    @property
+    def vocabulary(self) -> Path:
+        return self.path("vocabulary.json")
+
+    @property
+    def log(self) -> Path:
+        return self.path("train.log")
+
+    def begin(self, parts: Splits, vocabulary: Vocabulary | None = None) -> Run:
+        """Write down what the run is to be, in a new folder."""
+        check_new(self.folder)
+        stored = {word: part for word, part in parts._asdict().items() if isinstance(part, Labelled)}
+        marks = {word: part.fingerprint() for word, part in stored.items()}
+        run = replace(self, facts=replace(self.facts, fingerprints=marks))
+        try:
+            run.folder.mkdir(parents=True, exist_ok=True)
+            write_names(run.path("split.json"), {word: part.names for word, part in stored.items()})
+            if vocabulary is not None:
+                vocabulary.save(run.vocabulary)
+            run.save_facts()
+            save_config(run.config, run.path("config.json"))
+        except OSError as error:
+            raise complaint(str(run.folder), "a folder to write to", str(error), "Choose another --out.") from None
+        return run
+
+    def save_facts(self) -> None:
+        atomic_write(self.path("data.json"), as_json(asdict(self.facts)))
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Run:
+        folder = Path(folder)
+        if not (folder / "config.json").exists():
+            got = "no such folder" if not folder.exists() else "no config.json in it"
+            remedy = "List the runs with: torchcaps list runs."
+            raise complaint(str(folder), "a run folder", got, remedy)
+        facts = load_facts(inside(folder, "data.json"))
+        return cls(folder, load_complete(inside(folder, "config.json")), facts)
+
+    def with_facts(self, **changes: Any) -> Run:
+        run = replace(self, facts=replace(self.facts, **changes))
+        run.save_facts()
+        return run
+
+    def new_model(self, *, plan: bool = False) -> Any:
+        """The model with fresh weights; or a plan of it, which takes no room."""
+        facts, name, options = self.facts, filled(self.config.model), self.config.model_options()
+        if facts.vocabulary is not None:
+            options |= {"dim": facts.word_dim} | ({"many": facts.many} if name in PLAIN else {})
+        shape, words = facts.image_shape, facts.vocabulary
+        make = partial(create_model, name, image_shape=shape, vocabulary=words, classes=len(facts.classes))
+        try:
+            with torch.device("meta"):
+                planned = make(**options)
+            _check_room(planned)
+            return planned if plan else make(**options)
+        except InputError:
+            raise
+        except (ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError) as error:
+            if not self.config.option:
+                raise
+            given = " ".join(self.config.option)
+            raise complaint(
+                "--option", f"values that {self.config.model} takes", f"{given} ({error})", "Change them."
+            ) from None
+
+    def load_model(self) -> Any:
+        """The trained model, ready to use. safetensors holds numbers only, so nothing is executed."""
+        if not self.weights.exists():
+            remedy = f"Go on with it: torchcaps train --resume {self.folder}"
+            raise complaint(str(self.folder), "trained weights", "none yet", remedy)
+        most = sum(tensor.nbytes for tensor in self.new_model(plan=True).state_dict().values())
+        state = load_weights(self.weights, most)
+        model = self.new_model()
+        try:
+            model.load_state_dict(state)
+        except RuntimeError as error:
+            raise refused(self.weights, str(error)) from None
+        return model.eval()
+
+    def save_weights(self, model: torch.nn.Module) -> None:
+        save_weights(self.weights, model)
+
+    def data_folder(self, given: Path | None) -> tuple[Path | None, AbstractContextManager[None]]:
+        """Where data sets by name are: the folder that a user gives now, or that of the run, which is only read."""
+        own = self.config.data_dir
+        return (given, nullcontext()) if given is not None or own is None else (own, only_reading())
+
+    def load_parts(self, data: Labelled | Splits | None = None, data_dir: Path | None = None) -> Splits:
+        """The data of this run (or a copy of them) in the parts that were written down; others are refused."""
+        if data is None:
+            if self.config.data not in DATASETS and not Path(self.config.data).exists():
+                remedy = f"Put them back, or test on others: torchcaps evaluate {self.folder} --data FOLDER"
+                raise complaint(str(self.folder), f"its data in {self.config.data}", "nothing there", remedy)
+            folder, allowed = self.data_folder(data_dir)
+            with allowed:
+                data = read_data(replace(self.config, data_dir=folder))
+        parts = self._as_written(data) if isinstance(data, Labelled) else limit(data, self.config)
+        for word, known in self.facts.fingerprints.items():
+            part = getattr(parts, word)
+            if not isinstance(part, Labelled) or part.fingerprint() != known:
+                what = "pixels" if self.facts.vocabulary is None else "texts"
+                got = f"other {what} or labels in the {word} part"
+                raise complaint(self.config.data, "the data of this run", got, "Put the data back as they were.")
+        return self.readable(parts)
+
+    def own_parts(self, data: Labelled) -> Splits | None:
+        """The parts of this run, if these are its data in another place (perhaps with more beside them); else None."""
+        try:
+            return self.load_parts(data)
+        except InputError:
+            return None
+
+    def words(self) -> Vocabulary:
+        """The vocabulary of a run on texts."""
+        found = Vocabulary.load(self.vocabulary)
+        if len(found) != self.facts.vocabulary:
+            expected = f"the {self.facts.vocabulary} words of this run"
+            raise complaint(str(self.vocabulary), expected, len(found), "Train or copy the run anew.")
+        return found
+
+    def readable(self, parts: Splits) -> Splits:
+        """The parts with what the network needs to read them: of texts, the vocabulary."""
+        if self.facts.vocabulary is None:
+            return parts
+        how = {"vocabulary": self.words(), "max_length": self.config.max_length}
+        return Splits(*(part if part is None else replace(part, **how) for part in parts))
+
+    def _as_written(self, data: Labelled) -> Splits:
+        find = row_finder(data.names)
+        parts: dict[str, Labelled] = {}
+        for word, names in self.split_names().items():
+            found = find(names)
+            if len(found) < len(names):
+                there = set(data.names)
+                lost = next((name for name in names if name not in there), "")
+                got = f"{len(found)} of {len(names)} examples of the {word} part (not {lost})"
+                raise complaint(self.config.data, "the data of this run", got, "Put what is missing back.")
+            parts[word] = in_classes(self.config.data, data.take(found), self.facts.classes)
+        return Splits(**parts)
+
+    def rows(self) -> list[dict[str, str]]:
+        """The table of metrics: a row for each epoch."""
+        return load_metrics(self.metrics)
+
+    def split_names(self) -> dict[str, Names]:
+        """The names of the examples of each part, as they were written down."""
+        path = self.path("split.json")
+        try:
+            names = read_names(path)
+        except (OSError, ValueError, RecursionError) as error:
+            raise complaint(str(path), "a JSON file of names", error, "Train or copy the run anew.") from None
+        if not {"train", "validation", "test"} <= names.keys() <= set(Splits._fields):
+            raise complaint(str(path), "lists of names for train, validation and test", "others", "Train anew.")
+        return names
+
+
+def load(folder: Path | str) -> Any:
+    """The trained model of a run folder, ready to use."""
+    return Run.open(folder).load_model()
+
+
+def parts_for(run: Run, source: str | None = None, data_dir: Path | None = None) -> Splits:
+    """The run's own data, or others in the run's classes, and of its image shape.
+
+    A moved copy of the run's own data keeps the split of the run; of other files, all are for testing.
+    """
+    config = run.config
+    if source is None:
+        return run.load_parts(data_dir=data_dir)
+    size, colour = config.size, None
+    if run.facts.image_shape is not None:
+        channels, height, width = run.facts.image_shape
+        colour = {1: False, 3: True}.get(channels)
+        if source not in DATASETS and size is None and height == width:
+            size = height
+    folder, allowed = run.data_folder(data_dir)
+    with allowed:
+        data = open_data(source, folder=folder, size=size, colour=colour, columns=columns_of(config))
+    if source.endswith("-5k") and config.data in ("mnist", "multimnist", "translated", "affnist"):
+        warnings.warn(f"the digits of {source} are among those that {config.data} trains on: no test", stacklevel=2)
+    if isinstance(data, Labelled):
+        own = run.own_parts(data) if config.data not in DATASETS else None
+        if own is not None:
+            return own
+        data = Splits(data, data, data)
+    _check_kind(run, source, data.test)
+    named = {word: part for word, part in data._asdict().items() if part is not None}
+    return run.readable(Splits(**{word: in_classes(source, part, run.facts.classes) for word, part in named.items()}))
+
+
+def _check_kind(run: Run, source: str, data: Any) -> None:
+    """Refuse texts for a network that reads images, and the other way round, and images of another shape."""
+    shape = run.facts.image_shape
+    if isinstance(data, TextSet) != (shape is None):
+        expected, got = ("texts", "images") if shape is None else ("images", "texts")
+        raise complaint(source, f"{expected}, like the data of this run", got, "Choose other data.")
+    if shape is not None and data.image_shape != shape:
+        got = shape_text(data.image_shape)
+        raise complaint(source, f"images {shape_text(shape)}", got, "Choose data of this shape.")
+    if shape is None and data.many != run.facts.many:
+        expected = "any number of labels for each text" if run.facts.many else "one label for each text"
+        raise complaint(source, expected, "the other kind", "Choose other data.")
+
+
+def _check_room(model: torch.nn.Module) -> None:
+    """Refuse a network that no memory here could hold."""
+    needed, there = sum(tensor.nbytes for tensor in model.state_dict().values()), available_memory()
+    if there is not None and needed > there:
+        got = f"one of {needed / 2**30:,.1f} GB"
+        raise complaint("model", f"a network that fits {there / 2**30:.1f} GB of memory", got, "Make it smaller.")

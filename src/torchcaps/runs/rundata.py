@@ -1,0 +1,59 @@
+"""The data that a config names, in the parts that a run uses."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from torchcaps.runs.config import TrainConfig
+from torchcaps.data import Columns, ImageSet, Labelled, PairSet, Splits, open_data, split, viewpoint_split
+from torchcaps._core.errors import complaint
+
+# The options that `read_data` looks at.
+READ = (
+    "data", "data_dir", "size", "colour", "text", "label", "separator", "encoding", "validation", "seed", "viewpoint",
+)  # fmt: skip
+
+
+def columns_of(config: TrainConfig) -> Columns:
+    """Where a table has its texts and labels."""
+    return Columns(config.text or "text", config.label or ("label",), config.separator, config.encoding)
+
+
+def read_data(config: TrainConfig) -> Labelled | Splits:
+    """The images or texts a config names: in parts where the set has its own."""
+    data = open_data(
+        config.data,
+        folder=config.data_dir,
+        size=config.size,
+        colour=config.colour,
+        columns=columns_of(config),
+        validation=config.validation,
+        seed=config.seed,
+    )
+    if config.viewpoint is None:
+        return data
+    if not isinstance(data, Splits) or not isinstance(data.train, ImageSet):
+        remedy = "Drop --viewpoint; toys, smallnorb and eth-80 know theirs."
+        raise complaint("--viewpoint", "images that know their viewpoints", config.data, remedy)
+    return viewpoint_split(data, config.viewpoint)
+
+
+def limit(parts: Splits, config: TrainConfig) -> Splits:
+    """The parts with as many training examples as the config allows, and no more than that for validation."""
+    if config.limit is None:
+        return parts
+    if config.limit < len(parts.validation):
+        validation = parts.validation
+        few = isinstance(validation, PairSet)
+        fewer = validation.shortened(config.limit) if few else split(validation, [config.limit], config.seed)[0]
+        parts = parts._replace(validation=fewer)
+    if config.limit >= len(parts.train):
+        return parts
+    if isinstance(parts.train, PairSet):
+        return Splits(cast("ImageSet", parts.train.shortened(config.limit)), *parts[1:])
+    train = split(parts.train, [config.limit], config.seed)[0]
+    missing = [name for name, count in train.counts().items() if not count]
+    if missing:
+        got = f"none of {', '.join(missing)}"
+        raise complaint("--limit", "examples of every class", got, "Raise --limit.")
+    return parts._replace(train=train)

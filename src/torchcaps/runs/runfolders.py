@@ -1,0 +1,81 @@
+"""Folders of runs: a free one for a new run, those that may not be used for it, and where runs are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from torchcaps.runs.config import TrainConfig
+from torchcaps._core.errors import complaint
+from torchcaps._core.files import is_inside, is_temporary
+from torchcaps._core.locks import LOCK
+
+BEGUN = {LOCK, "split.json", "vocabulary.json", "data.json", "train.log"}  # written before config.json
+
+
+def next_folder(config: TrainConfig, root: Path = Path("runs")) -> Path:
+    """A free folder for a new run: runs/DATA-MODEL, or with -2, -3, ... behind it."""
+    stem = f"{Path(config.data).stem or 'data'}-{config.model}" + (f"-{config.routing}" if config.routing else "")
+    number = 1
+    while (folder := root / (stem if number == 1 else f"{stem}-{number}")).exists():
+        number += 1
+    return folder
+
+
+def check_new(folder: Path) -> None:
+    """Refuse to begin a run where there is one already, or where there are files of somebody else.
+
+    What a run that was killed while it began has left is ours.
+    """
+    names = {name for name in _listed(folder) if not is_temporary(name)}
+    if "config.json" in names:
+        remedy = f"Choose another --out, or go on with it: torchcaps train --resume {folder}"
+        raise complaint(str(folder), "a new folder", "one that holds a run already", remedy)
+    if LOCK not in names or not names <= BEGUN:
+        check_empty(folder)
+
+
+def check_empty(folder: Path) -> None:
+    """Refuse to write into a folder with files of somebody else."""
+    names = {name for name in _listed(folder) if not is_temporary(name)} - {LOCK}
+    if names:
+        remedy = "Choose another --out."
+        raise complaint(str(folder), "a new or empty folder", f"one that holds {min(names)}", remedy)
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise complaint(str(folder), "a folder to write to", error.strerror, "Choose another --out.") from None
+
+
+def find_runs(root: Path) -> list[Path]:
+    """Run folders at or below `root`, no deeper than three levels.
+
+    Links right below `root` are the user's own and count, unless `root` itself is a run, perhaps a stranger's; others
+    that leave `root` are not followed.
+    """
+    found: dict[Path, Path] = {}
+    own = not _is_run(root)
+    level = [root]
+    for depth in range(4):
+        for folder in level:
+            if _is_run(folder):
+                found.setdefault(folder.resolve(), folder)
+        entries = [entry for folder in level for entry in _folders_in(folder)]
+        level = [entry for entry in entries if is_inside(root, entry) or (own and depth == 0)]
+    return sorted(found.values())
+
+
+def _is_run(folder: Path) -> bool:
+    return all((folder / name).exists() for name in ("config.json", "data.json"))
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        return [Path(entry) for entry in os.scandir(folder) if entry.is_dir()]
+    except OSError:  # none, or not for us
+        return []

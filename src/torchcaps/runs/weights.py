@@ -1,0 +1,68 @@
+"""Weights on disk: safetensors, which holds numbers only, with a sum that tells whether they are still the same."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load, save
+from torch import Tensor
+
+from torchcaps._core.errors import InputError, complaint
+from torchcaps._core.files import atomic_write, open_regular
+
+HEADER = 1 << 24  # bytes beside the numbers, at most
+SUM = "crc32"  # among the metadata of the file
+
+
+def save_weights(path: Path, model: torch.nn.Module) -> None:
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    atomic_write(path, save(state, {SUM: _sum(state)}))
+
+
+def load_weights(path: Path, most: int | None = None) -> dict[str, Tensor]:
+    """The tensors of a file by name; a file that is broken, or whose numbers have changed, is refused.
+
+    most: the bytes that the weights should take; a file that is much larger is refused before it is read.
+    """
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+        if most is not None and size > most + HEADER:
+            raise refused(path, f"{size:,} bytes where {most:,} should be")
+        with safe_open(path, "pt") as file:
+            known = (file.metadata() or {}).get(SUM)
+        state = load(path.read_bytes())  # the tensors of `safe_open` leave memory behind, a little each (0.8.0)
+    except InputError:
+        raise
+    except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
+        raise refused(path, str(error)) from None
+    if known is not None and known != _sum(state):
+        raise refused(path, "numbers that have changed")
+    broken = first_not_finite(state)
+    if broken is not None:
+        raise complaint(str(path), "weights that are finite numbers", f"others in {broken}", "Train or copy it anew.")
+    return state
+
+
+def first_not_finite(state: Mapping[str, Tensor]) -> str | None:
+    """The name of the first tensor with a NaN or an infinity in it, if there is one."""
+    floats = ((name, tensor) for name, tensor in state.items() if tensor.is_floating_point())
+    return next((name for name, tensor in floats if not bool(tensor.isfinite().all())), None)
+
+
+def refused(path: Path, reason: str) -> Exception:
+    first = reason.splitlines()[0] if reason else "a broken file"
+    return complaint(str(path), "the weights of this run", first, "Train or copy it anew.")
+
+
+def _sum(state: dict[str, Tensor]) -> str:
+    found = 0
+    for name in sorted(state):
+        found = zlib.crc32(name.encode(), found)
+        found = zlib.crc32(state[name].contiguous().view(-1).view(torch.uint8).numpy().data, found)
+    return f"{found:08x}"
