@@ -27,7 +27,7 @@ class Network:
         self.notes = self.session.get_modelmeta().custom_metadata_map
         self.classes = json.loads(self.notes["classes"])
         if "image_shape" in self.notes and json.loads(self.notes["image_shape"])[0] not in (1, 3):
-            raise SystemExit("serve_onnx: expected a network for grey or colour pictures, got one for other images.")
+            raise SystemExit("serve_onnx: expected a network for gray or color pictures, got one for other images.")
         if "vocabulary" in self.notes:
             from tokenizers import Tokenizer
 
@@ -48,12 +48,12 @@ class Network:
         }
 
     def read_picture(self, body):
-        """A picture as the network wants it, [1 c h w] from 0 to 1: upright, on white, resized, in grey if need be."""
+        """A picture as the network wants it, [1 c h w] from 0 to 1: upright, on white, resized, in gray if need be."""
         from PIL import Image, ImageOps
 
         channels, height, width = json.loads(self.notes["image_shape"])
         picture = ImageOps.exif_transpose(Image.open(io.BytesIO(body)))
-        if picture.mode.startswith("I"):  # 16 bits of grey
+        if picture.mode.startswith("I"):  # 16 bits of gray
             values = np.asarray(picture, np.float64) / 257
             picture = Image.fromarray(np.clip(np.round(values), 0, 255).astype(np.uint8))
         if "A" in picture.getbands() or "transparency" in picture.info:

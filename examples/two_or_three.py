@@ -132,7 +132,7 @@ def draw(path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    colours = ("#0072b2", "#d55e00")  # 2 and 3, apart for the colour-blind too
+    colors = ("#0072b2", "#d55e00")  # 2 and 3, apart for the color-blind too
     steps_of = {name: watch(parts) for name, parts in SCENES.items()}
     columns = 1 + max(len(steps) for steps in steps_of.values())
     figure, axes = plt.subplots(len(SCENES), columns, figsize=(3.1 * columns, 3.3 * len(SCENES)), squeeze=False)
@@ -144,7 +144,7 @@ def draw(path: Path) -> None:
                 continue
             points = torch.tensor([(*point, 1.0) for point in stroke]) @ parts.poses[i].view(3, 3).T
             share = float(last.couplings[i, 1])
-            mixed = [(1 - share) * a + share * b for a, b in zip(*map(matplotlib.colors.to_rgb, colours), strict=True)]
+            mixed = [(1 - share) * a + share * b for a, b in zip(*map(matplotlib.colors.to_rgb, colors), strict=True)]
             canvas.plot(points[:, 0], points[:, 1], color=mixed, linewidth=6, solid_capstyle="round")
         canvas.set(xlim=(-1.8, 1.8), ylim=(-1.8, 1.8), aspect="equal", xticks=[], yticks=[])
         canvas.set_title(name, fontsize=13)
@@ -155,12 +155,12 @@ def draw(path: Path) -> None:
                 axis.plot(0, 5 - i, "o", color="0.2" if active else "0.85")
                 for j in range(2):
                     width = 7 * float(step.routed.couplings[i, j]) * float(parts.activations[i])
-                    axis.plot([0, 1], [5 - i, 3.5 - 2 * j], color=colours[j], linewidth=width, alpha=0.8, zorder=0)
+                    axis.plot([0, 1], [5 - i, 3.5 - 2 * j], color=colors[j], linewidth=width, alpha=0.8, zorder=0)
             for j, whole in enumerate(WHOLES):
                 activation = float(step.routed.activations[j])
                 axis.plot(1, 3.5 - 2 * j, "o", markersize=26, color="white")
-                axis.plot(1, 3.5 - 2 * j, "o", markersize=26, markeredgecolor=colours[j], markeredgewidth=2,
-                          color=(*matplotlib.colors.to_rgb(colours[j]), activation))  # fmt: skip
+                axis.plot(1, 3.5 - 2 * j, "o", markersize=26, markeredgecolor=colors[j], markeredgewidth=2,
+                          color=(*matplotlib.colors.to_rgb(colors[j]), activation))  # fmt: skip
                 dark = "white" if activation > 0.5 else "black"
                 axis.text(1, 3.5 - 2 * j, whole, ha="center", va="center", fontsize=13, color=dark)
                 axis.text(1.22, 3.5 - 2 * j, f"{activation:.2f}", va="center", fontsize=10)

@@ -43,8 +43,8 @@ class NativeVotes(Votes):
     def combine(self, weights):
         return self.restore(self.inner.combine(self.arrange(weights.expand(self.shape[:-1]))))
 
-    def agree(self, centres):
-        return self.restore(self.inner.agree(self.arrange(self._beside(centres))))
+    def agree(self, centers):
+        return self.restore(self.inner.agree(self.arrange(self._beside(centers))))
 
     def distances(self, means, precisions=None, offset=None):
         given = [None if each is None else self.arrange(each) for each in (means, precisions, offset)]
@@ -59,8 +59,8 @@ class NativeVotes(Votes):
 
         return Moments(self.restore(found.masses), self.restore(found.sums), spread)
 
-    def centred(self, mask):
-        inner, pivot = self.inner.centred(None if mask is None else self.arrange(mask))
+    def centered(self, mask):
+        inner, pivot = self.inner.centered(None if mask is None else self.arrange(mask))
         other = object.__new__(NativeVotes)
         other.__dict__.update(self.__dict__, inner=inner)
         return other, self.restore(pivot)

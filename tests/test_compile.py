@@ -51,8 +51,8 @@ def row():
 # Where the routing is that of a case before, one iteration.
 LAYER_CASES = {
     "dense": (lambda: tc.DenseCapsules(6, 3, 4, 5, iterations=2), row),
-    "dense-shared": (lambda: tc.DenseCapsules(None, 3, 4, 5, votes="shared", normalise=True, iterations=1), row),
-    "dense-factorised": (lambda: tc.DenseCapsules(6, 3, 4, 5, votes="factorised", normalise=True, iterations=1), row),
+    "dense-shared": (lambda: tc.DenseCapsules(None, 3, 4, 5, votes="shared", normalize=True, iterations=1), row),
+    "dense-factorized": (lambda: tc.DenseCapsules(6, 3, 4, 5, votes="factorized", normalize=True, iterations=1), row),
     "conv": (lambda: tc.ConvCapsules(2, 3, 16, 16, 3, 2, 1, votes="matrix", routing="em", iterations=2), grid),
     "conv-window": (lambda: tc.ConvCapsules(2, 3, 16, 4, 3, competition="window", iterations=2), grid),
     "conv-1d-masked": (lambda: tc.ConvCapsules(2, 3, 4, 4, 3, dimensions=1, iterations=2), line),

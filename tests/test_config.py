@@ -15,7 +15,7 @@ from torchcaps.runs.recipes import RECIPES, complete
 
 # Scripts rely on these names: adding one is fine, renaming one is not.
 FLAGS = """data out model routing iterations option preset epochs batch_size accumulate lr schedule weight_decay loss
-down_weight reconstruction augment size colour viewpoint text label separator encoding vectors tune max_length
+down_weight reconstruction augment size color viewpoint text label separator encoding vectors tune max_length
 validation test folds fold limit data_dir seed patience stop_at device devices
 nodes strategy precision compile tensorboard"""
 
@@ -110,7 +110,7 @@ def test_bad_options_are_told(changes, sentence):
     "config",
     [
         TrainConfig(),
-        TrainConfig("a folder", option=("leaky=true", "a=[1, 2]"), lr=0.1, colour=False, tune=False, out=Path("x y")),
+        TrainConfig("a folder", option=("leaky=true", "a=[1, 2]"), lr=0.1, color=False, tune=False, out=Path("x y")),
         TrainConfig("t.csv", label=("good", "bad"), separator=";", folds=3, fold=1, compile=True, stop_at=0.5),
     ],
 )

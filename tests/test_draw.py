@@ -60,7 +60,7 @@ def test_clusters_move_and_are_told_as_json(capsys):
     (trace,) = json.loads(said.out)
     assert trace["routing"] == "em"
     assert len(trace["steps"]) == 2
-    assert len(trace["steps"][0]["centres"]) == 4
+    assert len(trace["steps"][0]["centers"]) == 4
     assert said.err == "picture: new/moving.gif\n"
     with Image.open("new/moving.gif") as picture:
         assert picture.n_frames == 2

@@ -103,7 +103,7 @@ def test_clones_and_pickles(vectors, digits):
     assert (again.predict_proba(digits.data[:9]) == vectors.predict_proba(digits.data[:9])).all()
 
 
-def test_colour_images_names_and_options(digits):
+def test_color_images_names_and_options(digits):
     images = np.stack([digits.images[:80]] * 3, 1).astype(np.uint8)
     names = np.array([f"no. {label}" for label in digits.target[:80]])
     found = tc.CapsuleClassifier(

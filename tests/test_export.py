@@ -44,7 +44,7 @@ OPTIONS = [
     ("dynamic", {"leaky": True, "amendment": True, "bias": True}),
     ("dynamic", {"gradients": "last"}),
     ("dynamic", {"votes": "shared", "vote_bias": True}),
-    ("dynamic", {"votes": "factorised", "normalise": True}),
+    ("dynamic", {"votes": "factorized", "normalize": True}),
     ("kmeans", {"distance": "inner"}),
     ("gaussian", {"covariance": "spherical"}),
     ("gaussian", {"covariance": "fixed"}),
@@ -334,7 +334,7 @@ def test_a_server_without_torch_answers_like_predict(serve, exported, trained, p
     address = serve(exported)
     files = sorted(pictures.rglob("*.png"))[::8]
     pixels = np.asarray(Image.open(files[-1]), np.uint16) * 257
-    Image.fromarray(pixels).save(tmp_path / "sixteen.png")  # bits of grey
+    Image.fromarray(pixels).save(tmp_path / "sixteen.png")  # bits of gray
     files.append(tmp_path / "sixteen.png")
     assert run("predict", trained, *files, "--json") == 0
     for file, expected in zip(files, json.loads(capsys.readouterr().out), strict=True):

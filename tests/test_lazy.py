@@ -14,7 +14,7 @@ from torchcaps.votes.transforms import SharedVotes, make_votes
 
 pytestmark = pytest.mark.usefixtures("without_native")
 
-KINDS = [("full", False), ("full", True), ("shared", False), ("shared", True), ("factorised", False)]
+KINDS = [("full", False), ("full", True), ("shared", False), ("shared", True), ("factorized", False)]
 
 
 def both(votes, bias, leading=(3,)):
@@ -39,13 +39,13 @@ def both(votes, bias, leading=(3,)):
 def test_products_and_gradients_are_those_of_made_votes(votes, bias, leading):
     made, unmade, leaves = both(votes, bias, leading)
     weights = torch.rand(*leading, 5, 3, dtype=torch.float64, requires_grad=True)
-    centres = torch.randn(*leading, 3, 6, dtype=torch.float64, requires_grad=True)
+    centers = torch.randn(*leading, 3, 6, dtype=torch.float64, requires_grad=True)
     assert unmade.shape == made.shape
     found = []
     for given in (made, unmade):
-        sums, inner = combine(weights, given), agree(given, centres)
-        loss = (sums.sin() * centres).sum() + (inner.cos() * weights).sum()
-        found.append([sums, inner, *torch.autograd.grad(loss, [weights, centres, *leaves])])
+        sums, inner = combine(weights, given), agree(given, centers)
+        loss = (sums.sin() * centers).sum() + (inner.cos() * weights).sum()
+        found.append([sums, inner, *torch.autograd.grad(loss, [weights, centers, *leaves])])
     torch.testing.assert_close(found[1], found[0], rtol=1e-10, atol=1e-12)
 
 
@@ -53,9 +53,9 @@ def test_products_and_gradients_are_those_of_made_votes(votes, bias, leading):
 def test_gradients_are_those_of_finite_differences(votes, bias):
     _, unmade, _ = both(votes, bias)
     weights = torch.rand(3, 5, 3, dtype=torch.float64, requires_grad=True)
-    centres = torch.randn(3, 3, 6, dtype=torch.float64, requires_grad=True)
+    centers = torch.randn(3, 3, 6, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(unmade.combine, weights)
-    assert torch.autograd.gradcheck(unmade.agree, centres)
+    assert torch.autograd.gradcheck(unmade.agree, centers)
 
 
 @pytest.mark.parametrize("votes", ["full", "shared"])
@@ -78,7 +78,7 @@ def test_weights_that_are_the_same_for_all_are_combined_in_one_product(votes):
         ("full", "last", True, "lazy, by pairs"),
         ("shared", "all", True, "lazy"),
         ("shared", "all", False, "lazy"),
-        ("factorised", "all", True, "lazy"),
+        ("factorized", "all", True, "lazy"),
     ],
 )
 def test_votes_are_made_only_where_it_pays(votes, gradients, learning, expected):
@@ -119,7 +119,7 @@ def test_what_a_class_changes_is_done():
         torch.testing.assert_close(other(children).poses, layer(children).poses)
 
 
-def test_hooks_and_parametrisations_see_their_votes():
+def test_hooks_and_parametrizations_see_their_votes():
     children = capsules(5, 7, 5)
     layer = tc.DenseCapsules(7, 4, 5, 6, votes="shared").double()
     shapes = []
@@ -154,5 +154,5 @@ def test_half_precision_votes_are_made():
         assert planned(layer, children, learning=False) == "dense"
 
 
-def test_factors_that_are_normalised_are_no_products_with_matrices():
-    assert make_votes("factorised", 5, 3, 4, 6, normalise=True).linear() is None
+def test_factors_that_are_normalized_are_no_products_with_matrices():
+    assert make_votes("factorized", 5, 3, 4, 6, normalize=True).linear() is None

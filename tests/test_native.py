@@ -168,13 +168,13 @@ def test_gradients_are_those_of_finite_differences():
 
 @pytest.mark.usefixtures("native")
 @pytest.mark.parametrize("masked", [False, True])
-def test_centred_votes_are_those_less_their_mean(masked):
+def test_centered_votes_are_those_less_their_mean(masked):
     made, native, leaves = both("matrix", 16, 16, (9,))
     mask = torch.rand(9, 5) > 0.4 if masked else None
     shown = made if mask is None else made * mask[..., None, None]
     count = 5 if mask is None else mask.sum(-1).clamp(min=1).view(-1, 1, 1)
     mean = shown.sum(-3) / count
-    moved, pivot = native.centred(mask)
+    moved, pivot = native.centered(mask)
     torch.testing.assert_close(pivot, mean.detach())
     assert_alike(made - mean.detach().unsqueeze(-3), moved, leaves, beside(made))
 
@@ -185,7 +185,7 @@ def test_a_mean_far_away_does_not_cost_the_spread():
     torch.manual_seed(4)
     weight = torch.eye(4).expand(300, 2, 4, 4).contiguous()
     poses = 1000 + torch.randn(16, 300, 16)
-    votes, _ = NativeVotes(poses, weight).centred(None)
+    votes, _ = NativeVotes(poses, weight).centered(None)
     even = torch.full((16, 300, 2), 1 / 300)
     means = combine(even, votes)
     expected = poses.double().var(1, unbiased=False).unsqueeze(1).expand(16, 2, 16)
@@ -219,10 +219,10 @@ def test_numbers_of_another_kind_never_reach_the_functions():
 
 
 @pytest.mark.usefixtures("native")
-def test_votes_can_be_centred_twice():
+def test_votes_can_be_centered_twice():
     _, votes, _ = both("full", 4, 6, (9,))
-    once, first = votes.centred(None)
-    twice, second = once.centred(None)
+    once, first = votes.centered(None)
+    twice, second = once.centered(None)
     torch.testing.assert_close(second, torch.zeros_like(first), rtol=0, atol=1e-12)
     weights, _, _ = beside(votes)
     torch.testing.assert_close(combine(weights, twice), combine(weights, once))

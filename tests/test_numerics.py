@@ -77,7 +77,7 @@ def test_float32_layer_agrees_with_float64(routing):
     double = tc.DenseCapsules(60, 8, 8, 16, routing=routing, tile_bytes=0).double()
     double.load_state_dict(single.state_dict())
     poses = tc.squash(torch.randn(32, 60, 8))
-    ramp = torch.linspace(-1, 1, 16)  # the lengths alone say nothing of poses that are normalised
+    ramp = torch.linspace(-1, 1, 16)  # the lengths alone say nothing of poses that are normalized
     found = []
     for layer, dtype in ((single, torch.float32), (double, torch.float64)):
         given = poses.to(dtype, copy=True).requires_grad_()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.commands import run
-from torchcaps.analysis.explain import Explanation, coloured, explain_texts, html_page, ngram_strengths
+from torchcaps.analysis.explain import Explanation, colored, explain_texts, html_page, ngram_strengths
 from torchcaps.analysis.predict import predict_texts
 from torchcaps.analysis.similar import likeness
 from torchcaps.models import create_model
@@ -177,12 +177,12 @@ def test_ngrams_that_reach_beyond_the_ends_are_shown_by_their_words(trained):
     assert [(start, end) for start, end, _ in explanation.words] == [(0, 6), (7, 11)]
 
 
-def test_pages_and_colours_keep_every_sign_of_a_text():
+def test_pages_and_colors_keep_every_sign_of_a_text():
     text = "a <b> & 'c'\n d"
     one = Explanation(text, "x & y", 0.5, (), ((0, 1, 0.1), (2, 5, 0.9), (6, 7, 0.0)))
     assert "&lt;b&gt;" in html_page([[one]])
     assert "x &amp; y" in html_page([[one]])
-    plain = coloured(one)
+    plain = colored(one)
     for number in range(200, 256):
         plain = plain.replace(f"\x1b[30;48;5;{number}m", "")
     assert plain.replace("\x1b[0m", "") == text

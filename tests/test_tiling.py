@@ -67,10 +67,10 @@ def test_every_routing_is_tiled():
     assert {options["routing"] for options in ROUTINGS} == set(tc.ROUTINGS)
 
 
-@pytest.mark.parametrize("normalise", [False, True], ids=["plain", "normalised"])
-@pytest.mark.parametrize("votes", ["full", "shared", "factorised"])
-def test_tiles_change_no_vote_transform(votes, normalise):
-    assert_same(dense(votes=votes, vote_bias=True, normalise=normalise), capsules(5, 7, 5))
+@pytest.mark.parametrize("normalize", [False, True], ids=["plain", "normalized"])
+@pytest.mark.parametrize("votes", ["full", "shared", "factorized"])
+def test_tiles_change_no_vote_transform(votes, normalize):
+    assert_same(dense(votes=votes, vote_bias=True, normalize=normalize), capsules(5, 7, 5))
 
 
 def test_tiles_change_no_matrix_votes():

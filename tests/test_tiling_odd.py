@@ -181,16 +181,16 @@ def test_ledger_tells_a_matrix_from_its_transpose():
     torch.testing.assert_close(torch.autograd.grad(loss(with_ledger(votes)), votes), expected)
 
 
-def test_centres_may_be_the_same_for_all_examples():
-    votes, centres = torch.randn(3, 7, 4, 6), torch.randn(4, 6)
-    expected = torch.einsum("bijd,jd->bij", votes, centres)
-    torch.testing.assert_close(agree(votes, centres), expected)
-    torch.testing.assert_close(agree(with_ledger(votes), centres), expected)
-    assert agree(votes[:1], centres).shape == (1, 7, 4)
+def test_centers_may_be_the_same_for_all_examples():
+    votes, centers = torch.randn(3, 7, 4, 6), torch.randn(4, 6)
+    expected = torch.einsum("bijd,jd->bij", votes, centers)
+    torch.testing.assert_close(agree(votes, centers), expected)
+    torch.testing.assert_close(agree(with_ledger(votes), centers), expected)
+    assert agree(votes[:1], centers).shape == (1, 7, 4)
 
 
 @pytest.mark.parametrize("size", [0, None])
-@pytest.mark.parametrize("votes", ["full", "shared", "factorised", "matrix"])
+@pytest.mark.parametrize("votes", ["full", "shared", "factorized", "matrix"])
 @pytest.mark.parametrize("routing", sorted(tc.ROUTINGS))
 def test_an_empty_batch_gives_an_empty_answer(votes, routing, size):
     layer = tc.DenseCapsules(7, 3, 4, 4, votes=votes, routing=routing, tile_bytes=size)

@@ -1,4 +1,4 @@
-"""Native functions under the compiler's sanitizers: memory, undefined behaviour and threads, and the right numbers."""
+"""Native functions under the compiler's sanitizers: memory, undefined behavior and threads, and the right numbers."""
 
 from __future__ import annotations
 

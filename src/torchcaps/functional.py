@@ -123,9 +123,9 @@ def combine(weights: Couplings, votes: Float[Tensor, "*b i j d"] | Votes) -> Flo
     return as_votes(votes).combine(weights)
 
 
-def agree(votes: Float[Tensor, "*b i j d"] | Votes, centres: Float[Tensor, "*b j d"]) -> Couplings:
+def agree(votes: Float[Tensor, "*b i j d"] | Votes, centers: Float[Tensor, "*b j d"]) -> Couplings:
     """The agreement of each vote with its parent: the inner product <u_j|i, v_j>."""
-    return as_votes(votes).agree(centres)
+    return as_votes(votes).agree(centers)
 
 
 def moments(

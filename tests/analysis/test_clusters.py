@@ -25,10 +25,10 @@ def ended(points, routing, seed=0, iterations=10, **options):
     return purity(trace.steps[-1].couplings, drawn.groups)
 
 
-def test_first_centres_are_the_means_under_the_start():
+def test_first_centers_are_the_means_under_the_start():
     trace = trace_clusters(SQUARE, "kmeans", 2, 1, start=LEAN)
     # 0.75 of -3 and -1, 0.25 of 1 and 3, over a mass of 2
-    assert torch.allclose(trace.steps[0].centres, torch.tensor([[-1.0, 0.0], [1.0, 0.0]]).double())
+    assert torch.allclose(trace.steps[0].centers, torch.tensor([[-1.0, 0.0], [1.0, 0.0]]).double())
     assert torch.equal(trace.steps[0].couplings, LEAN.double())
     assert trace.steps[0].activations.tolist() == [0.5, 0.5]
     assert not trace.directional
@@ -43,7 +43,7 @@ def test_trace_is_that_of_the_routing(routing):
     trace = trace_clusters(points, routing, 3, 4)
     assert len(trace.steps) == 4
     for mine, step in zip(trace.steps, plain, strict=True):
-        assert torch.allclose(mine.centres, step.routed.poses)
+        assert torch.allclose(mine.centers, step.routed.poses)
         assert torch.allclose(mine.couplings, step.routed.couplings)
         assert torch.allclose(mine.activations, step.routed.activations)
         assert mine.objective == (None if step.objective is None else pytest.approx(step.objective.item()))
@@ -83,11 +83,11 @@ def test_em_keeps_damped_means_in_its_covariances():
     points = make_points("overlap").points + 5  # the mean before the first is zero, wherever the points are
     trace = trace_clusters(points, "em", 2, 3, damping=0.5, mass_floor=0.0, variance_floor=0.0)
     first = (trace.steps[0].couplings.T @ trace.points) / trace.steps[0].couplings.sum(0)[:, None]
-    assert torch.allclose(trace.steps[0].centres, first / 2)
+    assert torch.allclose(trace.steps[0].centers, first / 2)
     for step in trace.steps:
         for parent in range(2):
             share = step.couplings[:, parent] / step.couplings[:, parent].sum()
-            around = (share * (trace.points[:, 0] - step.centres[parent, 0]).square()).sum()
+            around = (share * (trace.points[:, 0] - step.centers[parent, 0]).square()).sum()
             assert step.covariances[parent, 0, 0] == pytest.approx(around.item(), rel=1e-6)
 
 
@@ -100,9 +100,9 @@ def test_routings_that_are_no_mixtures_have_no_covariances():
 def test_even_start_keeps_all_parents_equal_and_a_leaning_one_does_not():
     points = make_points("blobs").points
     even = trace_clusters(points, "kmeans", 3, 6, start=torch.full((len(points), 3), 1 / 3))
-    centres = even.steps[-1].centres
-    assert torch.allclose(centres, centres[:1].expand(3, -1))
-    assert trace_clusters(points, "kmeans", 3, 6).steps[-1].centres.std(0).min() > 1
+    centers = even.steps[-1].centers
+    assert torch.allclose(centers, centers[:1].expand(3, -1))
+    assert trace_clusters(points, "kmeans", 3, 6).steps[-1].centers.std(0).min() > 1
 
 
 def test_leaning_couplings_sum_to_one_and_follow_the_seed():

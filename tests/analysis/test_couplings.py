@@ -27,7 +27,7 @@ def facts(couplings, labels=None, classes=None, *, mask=None, activations=None, 
 def test_uniform_couplings_have_entropy_one_and_depend_on_nothing():
     found = facts(torch.full((6, 5, 4), 0.25), torch.arange(6) % 3, 3)
     assert found.entropy == pytest.approx((1,))
-    assert found.polarised == (0,)
+    assert found.polarized == (0,)
     assert (found.dependence, found.parse_tree) == pytest.approx((0, 0), abs=1e-6)
     torch.testing.assert_close(found.mass, torch.ones(4))
     torch.testing.assert_close(found.mean, torch.full((5, 4), 0.25))
@@ -38,7 +38,7 @@ def test_uniform_couplings_have_entropy_one_and_depend_on_nothing():
 
 def test_children_that_always_have_the_same_parent_are_a_fixed_weighting():
     found = facts(one_hot(torch.tensor([0, 1, 1]), 4).float().expand(5, 3, 4), torch.tensor([0, 1, 0, 1, 1]), 2)
-    assert (found.entropy, found.polarised, found.dependence, found.parse_tree) == ((0,), (1,), 0, 0)
+    assert (found.entropy, found.polarized, found.dependence, found.parse_tree) == ((0,), (1,), 0, 0)
     torch.testing.assert_close(found.mass, torch.tensor([4 / 3, 8 / 3, 0, 0]))
 
 
@@ -89,10 +89,10 @@ def test_facts_equal_plain_loops_on_masked_children():
     silent = [step * mask.unsqueeze(-1) for step in couplings]
     found = facts(silent, labels, 2, mask=mask, activations=active)
     real = [(b, i) for b in range(6) for i in range(5) if mask[b, i]]
-    for step, relative, polarised in zip(couplings, found.entropy, found.polarised, strict=True):
+    for step, relative, polarized in zip(couplings, found.entropy, found.polarized, strict=True):
         rows = [step[b, i].tolist() for b, i in real]
         assert relative == pytest.approx(sum(map(entropy, rows)) / len(rows) / math.log(3), rel=1e-5)
-        assert polarised == pytest.approx(sum(max(row) > 0.9 for row in rows) / len(rows))
+        assert polarized == pytest.approx(sum(max(row) > 0.9 for row in rows) / len(rows))
     last = couplings[-1]
     weighed = sum(float(active[b, i]) * entropy(last[b, i].tolist()) for b, i in real) / math.log(3)
     assert found.active_entropy == pytest.approx(weighed / sum(float(active[b, i]) for b, i in real), rel=1e-5)

@@ -47,7 +47,7 @@ def test_shapes_are_of_capsules_only():
 
 
 def seen_from(views):
-    """Images of one grey each, by (class, instance, elevation, azimuth)."""
+    """Images of one gray each, by (class, instance, elevation, azimuth)."""
     count = len(views)
     images = (torch.arange(count) * 10).byte().view(count, 1, 1, 1).expand(count, 1, 4, 4).contiguous()
     kinds, instance, elevation, azimuth = torch.tensor(views).T
@@ -67,7 +67,7 @@ def test_views_are_laid_out_by_angle():
     assert grid.azimuths == (0, 180)
     assert grid.seen.tolist() == [[True, True], [True, False]]
     assert grid.familiar.tolist() == [[True, False], [True, False]]  # within 60 degrees of the front
-    # The greys tell which image went where; of two from one place, the first.
+    # The grays tell which image went where; of two from one place, the first.
     assert torch.allclose(grid.images[:, :, 0, 0, 0] * 255, torch.tensor([[10.0, 20.0], [30.0, 0.0]]))
 
 

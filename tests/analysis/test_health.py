@@ -106,7 +106,7 @@ def test_every_routing_and_layer_of_a_convolutional_network_can_be_measured(rout
     assert [layer.name for layer in found.layers] == ["layer 1", "layer 2", "classes"]
     for layer in found.layers:
         assert 0 <= layer.couplings.dependence <= 1
-        assert all(0 <= value <= 1 for value in (*layer.couplings.entropy, *layer.couplings.polarised))
+        assert all(0 <= value <= 1 for value in (*layer.couplings.entropy, *layer.couplings.polarized))
         assert len(layer.couplings.entropy) == model.layers[0].routing.iterations
     assert found.moves is not None
     assert "degrees" in move_verdict(found)

@@ -27,7 +27,7 @@ def test_a_move_by_a_pixel_shifts_the_image():
 
 
 class Compass(CapsuleModel):
-    """A network that is equivariant by construction: the pose points to the centre of brightness, which is its length.
+    """A network that is equivariant by construction: the pose points to the center of brightness, which is its length.
 
     Two classes, of which the first one always wins; one primary capsule says the same.
     """
@@ -52,10 +52,10 @@ class Compass(CapsuleModel):
         return torch.stack([right, down], -1) / total.unsqueeze(-1), total / 100
 
 
-def blobs(*centres, size=21):
+def blobs(*centers, size=21):
     steps = torch.arange(size) - (size - 1) / 2
     y, x = torch.meshgrid(steps, steps, indexing="ij")
-    return torch.stack([(-((x - a) ** 2 + (y - b) ** 2) / 4).exp() for a, b in centres]).unsqueeze(1)
+    return torch.stack([(-((x - a) ** 2 + (y - b) ** 2) / 4).exp() for a, b in centers]).unsqueeze(1)
 
 
 def test_an_equivariant_network_turns_its_poses_with_the_image():

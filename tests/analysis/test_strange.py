@@ -95,14 +95,14 @@ def test_detectors_are_the_reconstruction_error_and_missing_confidence():
 
 
 def test_a_network_notices_what_it_cannot_draw():
-    """The decoder draws grey, so that what is further from grey is stranger."""
+    """The decoder draws gray, so that what is further from gray is stranger."""
     torch.manual_seed(0)
     model = create_model("efficient", image_shape=(1, 16, 16), classes=2)
     for weight in model.decoder.parameters():
         torch.nn.init.zeros_(weight)
-    grey = Shown(torch.full((4, 1, 16, 16), 0.5), torch.tensor([0, 1, 0, 1]), ("a", "b"))
+    gray = Shown(torch.full((4, 1, 16, 16), 0.5), torch.tensor([0, 1, 0, 1]), ("a", "b"))
     white = Shown(torch.ones(3, 1, 16, 16), torch.tensor([0, 1, 0]), ("a", "b"))
-    assert strange_test(model, grey, {"white": white})["white"]["reconstruction"].area == 1
+    assert strange_test(model, gray, {"white": white})["white"]["reconstruction"].area == 1
 
 
 @pytest.mark.parametrize("kind", MADE)
@@ -141,12 +141,12 @@ def test_scattered_changes_are_as_large_as_those_of_the_attack_at_the_ends_too()
 
 def test_other_images_take_the_shape_of_the_known_ones():
     data = Shown(torch.rand(2, 3, 6, 5), torch.tensor([[0, 1], [1, 0]]), ("a", "b"))
-    grey = torch.rand(4, 1, 12, 12)
-    shown = as_shown(grey, data)
+    gray = torch.rand(4, 1, 12, 12)
+    shown = as_shown(gray, data)
     assert shown.images.shape == (4, 3, 6, 5)
     assert torch.equal(shown.images[:, 0], shown.images[:, 2])
     assert shown.labels.shape == (4, 2)
-    back = as_shown(torch.rand(1, 3, 12, 12), Shown(grey, torch.zeros(4, dtype=torch.long), ("a", "b")))
+    back = as_shown(torch.rand(1, 3, 12, 12), Shown(gray, torch.zeros(4, dtype=torch.long), ("a", "b")))
     assert back.images.shape == (1, 1, 12, 12)
 
 

@@ -11,7 +11,7 @@ from torchcaps.analysis.trees import Level, Traced, coupling_moves, place_flows,
 from torchcaps.layers import ClassCapsules, ConvCapsules, DenseCapsules, PrimaryCapsules
 from torchcaps.models import create_model
 from torchcaps.models.base import CapsuleModel
-from torchcaps.models.crops import Standardise
+from torchcaps.models.crops import Standardize
 
 
 def halves():
@@ -36,7 +36,7 @@ def deep():
         ConvCapsules(3, 2, 4, 4, 2, votes="matrix", routing="em", iterations=2),
         ClassCapsules(2, 3, 4, 4, routing="em", iterations=2),
     ]
-    encoder = nn.Sequential(Standardise(), nn.Conv2d(1, 6, 3), nn.ReLU())
+    encoder = nn.Sequential(Standardize(), nn.Conv2d(1, 6, 3), nn.ReLU())
     return CapsuleModel((1, 9, 7), 3, encoder, PrimaryCapsules(6, 2, 4, kind="matrix"), layers)
 
 

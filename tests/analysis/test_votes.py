@@ -38,8 +38,8 @@ def test_the_most_active_children_and_classes_are_chosen():
     assert (found.classes, found.children) == ((2, 0), 2)
     assert found.groups.tolist() == [0, 0, 1, 1]
     values = torch.tensor([21.0, 23.0, 1.0, 3.0]).double()  # children 1 and 3 for class 2, then for class 0
-    centred = values - values.mean()
-    assert found.points[:, 0] == pytest.approx((centred * SPREAD / centred.square().mean().sqrt()).numpy())
+    centered = values - values.mean()
+    assert found.points[:, 0] == pytest.approx((centered * SPREAD / centered.square().mean().sqrt()).numpy())
     assert found.points[:, 1].tolist() == [0] * 4
 
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from torchcaps.data import affine, brightness, centre_crop, contrast, crop, flip, shift
+from torchcaps.data import affine, brightness, center_crop, contrast, crop, flip, shift
 from torchcaps.data.augment import AUGMENTATIONS, linear_maps, warp, window
 
 
@@ -107,8 +107,8 @@ def test_crops_are_parts_of_the_image():
     for image, result in zip(images, crop(images, (4, 3)), strict=True):
         met.update((y, x) for y in range(3) for x in range(3) if torch.equal(image[:, y : y + 4, x : x + 3], result))
     assert len(met) == 9
-    assert torch.equal(centre_crop(images, (4, 3)), images[:, :, 1:5, 1:4])
-    assert torch.equal(centre_crop(images, 3), images[:, :, 1:4, 1:4])  # the odd row is left below
+    assert torch.equal(center_crop(images, (4, 3)), images[:, :, 1:5, 1:4])
+    assert torch.equal(center_crop(images, 3), images[:, :, 1:4, 1:4])  # the odd row is left below
     assert torch.equal(crop(images, (6, 5)), images)
 
 
@@ -182,9 +182,9 @@ def test_matrices_scale_then_shear_then_turn():
     ],
 )
 def test_affine_stays_within_its_limits(limits, least, most):
-    # A dot is far enough from the centre to tell how the image was turned and scaled.
+    # A dot is far enough from the center to tell how the image was turned and scaled.
     images = torch.zeros(300, 1, 61, 61)
-    images[:, :, 29:32, 44:47] = 1  # 15 to the right of the centre
+    images[:, :, 29:32, 44:47] = 1  # 15 to the right of the center
     changed = affine(images, **limits)[:, 0]
     steps = torch.arange(61.0) - 30
     mass = changed.sum((1, 2))
@@ -199,7 +199,7 @@ def test_affine_stays_within_its_limits(limits, least, most):
 
 def test_affine_shears_and_moves_within_its_limits():
     images = torch.zeros(300, 1, 61, 61)
-    images[:, :, 44:47, 29:32] = 1  # 15 below the centre
+    images[:, :, 44:47, 29:32] = 1  # 15 below the center
     steps = torch.arange(61.0) - 30
     sheared, shifted = affine(images, shear=0.4)[:, 0], affine(images, translate=5)[:, 0]
     x = (sheared.sum(1) @ steps) / sheared.sum((1, 2))
@@ -250,7 +250,7 @@ def test_contrast_is_about_the_mean_of_the_image():
         (lambda: affine(torch.rand(2, 1, 8, 8), scale=(0, 1)), "scale from 0.01 on"),
         (lambda: affine(torch.rand(2, 1, 8, 8), rotate=-5), "rotate between 0 and inf"),
         (lambda: crop(torch.rand(2, 1, 8, 8), 9), "a size from 1 x 1 to 8 x 8, got 9 x 9"),
-        (lambda: centre_crop(torch.rand(2, 1, 8, 8), (8, 0)), "got 8 x 0"),
+        (lambda: center_crop(torch.rand(2, 1, 8, 8), (8, 0)), "got 8 x 0"),
     ],
 )
 def test_wrong_arguments_get_one_sentence(call, sentence):

@@ -209,15 +209,15 @@ def test_folder_has_one_class_for_each_subfolder(tmp_path):
     assert data.images[data.labels == 1].unique().tolist() == [200]
 
 
-def test_folder_resizes_and_keeps_colour(tmp_path):
+def test_folder_resizes_and_keeps_color(tmp_path):
     draw(tmp_path / "a" / "1.jpg", "RGB", (40, 30), (255, 0, 0))
     draw(tmp_path / "b" / "1.png", "L", (16, 16), 9)
     data = load_folder(tmp_path, size=(8, 12))
     assert data.image_shape == (3, 8, 12)
     assert data.images[0, 0].min() > 240
     assert data.images[0, 1:].max() < 20
-    assert load_folder(tmp_path, size=8, colour=False).image_shape == (1, 8, 8)
-    assert load_folder(tmp_path, size=8, colour=False).images[0].float().mean() == pytest.approx(76, abs=2)
+    assert load_folder(tmp_path, size=8, color=False).image_shape == (1, 8, 8)
+    assert load_folder(tmp_path, size=8, color=False).images[0].float().mean() == pytest.approx(76, abs=2)
 
 
 def test_folder_reads_transparent_sixteen_bit_and_palette_pictures(tmp_path):

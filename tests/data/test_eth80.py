@@ -9,10 +9,10 @@ from torchcaps.data import data_folder, load_dataset
 from torchcaps.data.eth80 import CLASSES as KINDS
 
 
-def eth_arrays(numbers=range(10), side=64, colour=False):
+def eth_arrays(numbers=range(10), side=64, color=False):
     rows = [(kind, number, e, a) for kind in range(8) for number in numbers for e, a in ((0, 0), (90, 45))]
     category, instance, elevation, azimuth = np.array(rows).T
-    shape = (len(rows), side, side, 3) if colour else (len(rows), side, side)
+    shape = (len(rows), side, side, 3) if color else (len(rows), side, side)
     images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     views = {"category": category, "instance": instance, "elevation": elevation, "azimuth": azimuth}
     return {"images": images, **views}
@@ -39,8 +39,8 @@ def test_eth80_from_arrays_tests_on_other_objects(tmp_path):
     assert parts.test.labels[7] == arrays["category"][row]
 
 
-def test_eth80_arrays_in_colour_become_grey_and_small(tmp_path):
-    arrays = eth_arrays(side=16, colour=True)
+def test_eth80_arrays_in_color_become_gray_and_small(tmp_path):
+    arrays = eth_arrays(side=16, color=True)
     arrays["images"][:] = (255, 0, 0)
     write_npz(tmp_path, **arrays)
     parts = load_dataset("eth-80", tmp_path)
@@ -91,7 +91,7 @@ def test_eth80_wants_one_npz(tmp_path):
 
 
 def write_tree(folder, rename=str):
-    """The public tree in small, with masks beside the pictures; grey tells the object."""
+    """The public tree in small, with masks beside the pictures; gray tells the object."""
     for label, kind in enumerate(KINDS):
         numbers = [1, 2, 3, 5, 6, 7, 9, 11, 12, 14] if kind == "car" else range(1, 11)
         for number in numbers:
@@ -118,10 +118,10 @@ def test_eth80_from_the_public_tree(tmp_path, rename, inside):
         (0, 0): 40,
         (66, 153): 40,
     }
-    grey = parts.test.images[:, 0, 0, 0]
+    gray = parts.test.images[:, 0, 0, 0]
     cars = parts.test.labels == 1
-    assert (grey[~cars] == 20 * parts.test.labels[~cars] + parts.test.views["instance"][~cars] + 1).all()
-    assert set((grey[cars] - 20).tolist()) == {6, 7, 12, 9, 14}  # 11, 12 and 14 stand for 4, 8 and 10
+    assert (gray[~cars] == 20 * parts.test.labels[~cars] + parts.test.views["instance"][~cars] + 1).all()
+    assert set((gray[cars] - 20).tolist()) == {6, 7, 12, 9, 14}  # 11, 12 and 14 stand for 4, 8 and 10
     assert parts.test.names[0].endswith(".png")
 
 

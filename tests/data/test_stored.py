@@ -28,13 +28,13 @@ def on_disk(monkeypatch, tmp_path):
     return tmp_path / "cache"
 
 
-def save_pictures(folder, colour):
+def save_pictures(folder, color):
     generator = np.random.default_rng(1)
     for number in range(30):
         place = folder / ("a", "a-b", "c")[number % 3] / str(number % 2)
         place.mkdir(parents=True, exist_ok=True)
-        pixels = generator.integers(0, 256, (6, 9, 3 if colour else 1), dtype=np.uint8)
-        Image.fromarray(np.repeat(pixels, 1 if colour else 3, axis=2)).save(place / f"{number}.png")
+        pixels = generator.integers(0, 256, (6, 9, 3 if color else 1), dtype=np.uint8)
+        Image.fromarray(np.repeat(pixels, 1 if color else 3, axis=2)).save(place / f"{number}.png")
     (folder / "c" / "broken.png").write_bytes(b"no picture")
     return folder
 
@@ -46,15 +46,15 @@ def loaded(path, monkeypatch, most, **options):
         return open_data(str(path), **options)
 
 
-@pytest.mark.parametrize("colour", [None, False, True])
-@pytest.mark.parametrize("coloured", [False, True])
-def test_pictures_on_disk_are_those_in_memory(on_disk, tmp_path, monkeypatch, coloured, colour):
-    folder = save_pictures(tmp_path / "pictures", coloured)
-    memory, disk = (loaded(folder, monkeypatch, most, colour=colour) for most in (10**9, 0))
+@pytest.mark.parametrize("color", [None, False, True])
+@pytest.mark.parametrize("colored", [False, True])
+def test_pictures_on_disk_are_those_in_memory(on_disk, tmp_path, monkeypatch, colored, color):
+    folder = save_pictures(tmp_path / "pictures", colored)
+    memory, disk = (loaded(folder, monkeypatch, most, color=color) for most in (10**9, 0))
     assert isinstance(memory.images, torch.Tensor)
     assert isinstance(disk.images, Stack)
     assert isinstance(disk.names, Strings)
-    assert disk.image_shape == memory.image_shape == (3 if colour or (colour is None and coloured) else 1, 6, 9)
+    assert disk.image_shape == memory.image_shape == (3 if color or (color is None and colored) else 1, 6, 9)
     assert tuple(disk.names) == memory.names
     for here, there in zip(make_parts(memory)[:3], make_parts(disk)[:3], strict=True):
         assert isinstance(there.images, Stack)
@@ -68,7 +68,7 @@ def test_pictures_on_disk_are_those_in_memory(on_disk, tmp_path, monkeypatch, co
     smaller = disk.resize(4)
     assert isinstance(smaller.images, Stack)
     assert torch.equal(
-        smaller.images[torch.arange(30)], loaded(folder, monkeypatch, 10**9, colour=colour).resize(4).images
+        smaller.images[torch.arange(30)], loaded(folder, monkeypatch, 10**9, color=color).resize(4).images
     )
     assert len(disk.images[torch.arange(0)]) == 0
 

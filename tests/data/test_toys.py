@@ -12,11 +12,11 @@ SKY = Lamp(0, 90, power=1.0, glow=0.0)
 
 
 def draw(
-    parts, elevation=90.0, azimuth=0.0, lamp=SKY, right=0.0, up=0.0, span=2.0, table=0.0, grey=1.0, side=64, samples=2
+    parts, elevation=90.0, azimuth=0.0, lamp=SKY, right=0.0, up=0.0, span=2.0, table=0.0, gray=1.0, side=64, samples=2
 ):
     values = [elevation, azimuth, 0, right, up, span, table]
     views = Views(*(torch.tensor([value]) for value in values))
-    return render.render(Solid(parts), grey, [lamp], views, side, samples)[0]
+    return render.render(Solid(parts), gray, [lamp], views, side, samples)[0]
 
 
 def area(image, span=2.0):
@@ -45,7 +45,7 @@ def test_silhouettes_have_the_area_that_geometry_gives(shape, sizes, top, front,
 
 
 def test_a_ball_from_above_is_a_disc_shaded_by_its_slope():
-    image = draw([part("ball", (0.0, 0.0, 1.0), (1.0, 1.0, 1.0))], span=1.25, grey=0.8)
+    image = draw([part("ball", (0.0, 0.0, 1.0), (1.0, 1.0, 1.0))], span=1.25, gray=0.8)
     steps = (torch.arange(64) + 0.5) / 32 - 1
     square = (steps[:, None].square() + steps.square()) * 1.25**2
     inner = square < 0.9
@@ -57,7 +57,7 @@ def test_a_ball_from_above_is_a_disc_shaded_by_its_slope():
 @pytest.mark.parametrize("height", [30.0, 60.0, 90.0])
 def test_flat_faces_take_light_by_its_angle(height):
     lamp = Lamp(40, height, power=0.6, glow=0.2)
-    image = draw([part("cube", (0.0, 0.0, 0.1), (0.5, 0.5, 0.1))], lamp=lamp, table=0.5, grey=0.9)
+    image = draw([part("cube", (0.0, 0.0, 0.1), (0.5, 0.5, 0.1))], lamp=lamp, table=0.5, gray=0.9)
     shown = 0.6 * math.sin(math.radians(height)) + 0.2
     assert float(image[32, 32]) == pytest.approx(0.9 * shown, abs=1e-4)
     assert float(image[0, 0]) == pytest.approx(0.5 * shown, abs=1e-4)
@@ -237,7 +237,7 @@ def test_a_view_is_drawn_the_same_each_time():
     assert not torch.equal(images, toys._draw(28, chosen))
 
 
-def test_greys_and_sizes_do_not_tell_the_kind():
+def test_grays_and_sizes_do_not_tell_the_kind():
     """Both halves of every kind have the same of them."""
     for kind in range(len(solids.KINDS)):
         for half in (0, 5):

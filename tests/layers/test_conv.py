@@ -70,7 +70,7 @@ def test_windows_equal_the_true_patches():
 
 
 def test_border_children_start_shared_among_their_own_parents():
-    """3x3 windows over a 5x5 grid: a corner child has one window, the centre nine; each has its types."""
+    """3x3 windows over a 5x5 grid: a corner child has one window, the center nine; each has its types."""
     layer = tc.ConvCapsules(1, 4, 4, 4, 3, iterations=1)
     couplings = layer.route(children_on(5, 5, types=1, dtype=torch.float32)).couplings  # [b h w k i j]
     assert couplings[0, 0, 0, 0, 0, 0] == pytest.approx(1 / 4)

@@ -33,8 +33,8 @@ def test_shared_votes_are_one_matrix_per_parent():
         torch.testing.assert_close(votes(poses), expected)
 
 
-def test_factorised_votes_are_products_of_a_child_and_a_parent_matrix():
-    votes = make_votes("factorised", 3, 2, 4, 5).double()
+def test_factorized_votes_are_products_of_a_child_and_a_parent_matrix():
+    votes = make_votes("factorized", 3, 2, 4, 5).double()
     poses = torch.randn(3, 4, dtype=torch.float64)
     for i in range(3):
         for j in range(2):
@@ -52,32 +52,32 @@ def test_matrix_votes_multiply_the_pose_from_the_right():
 
 
 @pytest.mark.parametrize("name", tc.VOTES)
-def test_normalised_votes_never_exceed_their_child(name):
-    votes = make_votes(name, 5, 3, 4, 4, normalise=True, std=30.0)
+def test_normalized_votes_never_exceed_their_child(name):
+    votes = make_votes(name, 5, 3, 4, 4, normalize=True, std=30.0)
     poses = torch.randn(7, 5, 4)
     assert (tc.length(votes(poses)) <= tc.length(poses).unsqueeze(-1) + 1e-5).all()
 
 
 @pytest.mark.parametrize("name", tc.VOTES)
-def test_normalisation_divides_by_the_frobenius_norm(name):
-    plain, normalised = make_votes(name, 3, 2, 4, 4).double(), make_votes(name, 3, 2, 4, 4, normalise=True).double()
-    normalised.load_state_dict(plain.state_dict())
+def test_normalization_divides_by_the_frobenius_norm(name):
+    plain, normalized = make_votes(name, 3, 2, 4, 4).double(), make_votes(name, 3, 2, 4, 4, normalize=True).double()
+    normalized.load_state_dict(plain.state_dict())
     poses = torch.randn(3, 4, dtype=torch.float64)
     for i in range(3):
         for j in range(2):
-            if name == "factorised":
+            if name == "factorized":
                 matrix = plain.child_weight[i] @ plain.parent_weight[j]
             else:
                 matrix = plain.weight[j] if name == "shared" else plain.weight[i, j]
             expected = plain(poses)[i, j] / matrix.square().sum().sqrt()
-            torch.testing.assert_close(normalised(poses)[i, j], expected)
+            torch.testing.assert_close(normalized(poses)[i, j], expected)
 
 
 @given(
     batch=st.integers(1, 3),
     capsules=st.integers(1, 7),
     parents=st.integers(1, 5),
-    votes=st.sampled_from(["full", "shared", "factorised"]),
+    votes=st.sampled_from(["full", "shared", "factorized"]),
     routing=st.sampled_from(sorted(tc.ROUTINGS)),
     dims=st.tuples(st.integers(1, 6), st.integers(1, 6)),
 )
@@ -120,13 +120,13 @@ def test_default_weights_leave_squash_unsaturated_and_learn_from_the_first_step(
     assert lengths.mean() < 0.92
     usual = tc.Capsules(0.7 * poses, 0.7 * children.activations)  # the length that the scale is made for
     assert 0.2 < layer(usual).activations.mean() < 0.8
-    optimiser = torch.optim.Adam(layer.parameters(), 1e-3)
+    optimizer = torch.optim.Adam(layer.parameters(), 1e-3)
     losses = []
     for _ in range(8):
         loss = tc.margin_loss(layer(children).activations, labels)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
     assert losses[0] > losses[1] > losses[7]
     assert losses[7] < losses[0] / 2
@@ -147,13 +147,13 @@ def grid_of(types=6, dim=4):
 @pytest.mark.parametrize("kind", LAYERS)
 def test_every_layer_uses_its_vote_options(kind):
     make, options = LAYERS[kind]
-    layer = make(6, 3, 4, 4, votes="full", routing="uniform", vote_bias=True, normalise=True, std=0.01, **options)
+    layer = make(6, 3, 4, 4, votes="full", routing="uniform", vote_bias=True, normalize=True, std=0.01, **options)
     assert layer.votes.weight.std().item() == pytest.approx(0.01, rel=0.3)
-    assert layer.votes.normalise
+    assert layer.votes.normalize
     children = children_of() if kind == "dense" else grid_of()
     before = layer(children).poses
     with torch.no_grad():
-        layer.votes.weight.mul_(7)  # normalised away
+        layer.votes.weight.mul_(7)  # normalized away
     torch.testing.assert_close(layer(children).poses, before)
     with torch.no_grad():
         layer.votes.bias.add_(1)
@@ -161,8 +161,8 @@ def test_every_layer_uses_its_vote_options(kind):
 
 
 @pytest.mark.parametrize("name", tc.VOTES)
-def test_normalisation_survives_a_matrix_of_zeros(name):
-    votes = make_votes(name, 3, 2, 4, 4, normalise=True)
+def test_normalization_survives_a_matrix_of_zeros(name):
+    votes = make_votes(name, 3, 2, 4, 4, normalize=True)
     with torch.no_grad():
         for parameter in votes.parameters():
             parameter[0] = 0
@@ -178,7 +178,7 @@ def test_default_scale_of_votes_is_that_of_their_poses():
 STARTS = {
     "full": (lambda: tc.DenseCapsules(1152, 10, 8, 16), (1152,)),
     "shared": (lambda: tc.DenseCapsules(None, 10, 8, 16, votes="shared"), (600,)),
-    "factorised": (lambda: tc.DenseCapsules(1152, 10, 8, 16, votes="factorised"), (1152,)),
+    "factorized": (lambda: tc.DenseCapsules(1152, 10, 8, 16, votes="factorized"), (1152,)),
     "classes": (
         lambda: tc.ClassCapsules(32, 10, 8, 16, votes="full", routing="dynamic", coordinates=None),
         (6, 6, 32),
@@ -231,7 +231,7 @@ def test_batch_of_one_equals_its_part_of_a_batch():
         ),
         (
             lambda: tc.DenseCapsules(6, 3, 4, 5, votes="tied"),
-            "votes to be one of 'full', 'shared', 'factorised', 'matrix'",
+            "votes to be one of 'full', 'shared', 'factorized', 'matrix'",
         ),
         (lambda: tc.DenseCapsules(6, 3, 4, 5, routing="rba"), "DenseCapsules: expected routing to be one of"),
         (lambda: tc.DenseCapsules(6, 3, 4, 5, iteration=2), "DenseCapsules: expected votes, routing.*got iteration"),

@@ -78,7 +78,7 @@ def test_the_papers_preset_takes_smallnorb_as_the_paper_does(model):
     config = complete(config, 21870)
     assert config.size == 48
     assert config.model_options()["crop"] == 32
-    assert config.model_options()["standardise"] is True
+    assert config.model_options()["standardize"] is True
     assert (config.augment, config.schedule, config.batch_size, config.lr) == ("light", "slow-exponential", 64, 3e-3)
     other = complete(with_size(TrainConfig("toys", model=model, preset="paper")), 4500)
     assert other.size is None

@@ -164,7 +164,7 @@ def test_model_learns_a_handful_of_images(name):
     images[4:, :, 3:14, 3:8] = 1
     images += 0.1 * torch.rand_like(images)
     labels = torch.tensor([0] * 4 + [1] * 4)
-    optimiser = torch.optim.Adam(model.parameters(), 1e-3 if name == "cnn" else 1e-2)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3 if name == "cnn" else 1e-2)
     losses = []
     for _ in range(6 if name == "cnn" else 15):
         capsules = model(images)
@@ -172,9 +172,9 @@ def test_model_learns_a_handful_of_images(name):
             loss = nn.functional.cross_entropy(capsules.poses.squeeze(-1), labels)
         else:
             loss = LOSSES[model.loss](capsules.activations, labels)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.9 * losses[0]
 
@@ -282,20 +282,20 @@ def test_efficient_learns_digits_in_sixty_steps(routing):
     torch.manual_seed(0)
     digits = load_dataset("digits").train
     model = tc.create_model(image_shape=digits.image_shape, classes=10, routing=routing, decoder=False)
-    optimiser = torch.optim.Adam(model.parameters(), 2e-3)
+    optimizer = torch.optim.Adam(model.parameters(), 2e-3)
     right = []
     for rows in torch.randint(len(digits), (60, 64)):
         images, labels, _ = digits.batch(rows)
         activations = model(images).activations
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         tc.margin_loss(activations, labels).backward()
-        optimiser.step()
+        optimizer.step()
         right.append((activations.argmax(-1) == labels).float().mean().item())
     assert sum(right[-10:]) / 10 > 0.9
 
 
-def test_standardised_images_give_the_same_answer_in_any_light():
-    options = {"sizes": (16, 4, 4, 4), "standardise": True}
+def test_standardized_images_give_the_same_answer_in_any_light():
+    options = {"sizes": (16, 4, 4, 4), "standardize": True}
     model = tc.create_model("matrix-small", image_shape=(1, 20, 20), classes=3, **options).double()
     images = torch.rand(2, 1, 20, 20, dtype=torch.float64)
     darker = 0.1 + 0.5 * images

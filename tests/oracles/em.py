@@ -37,11 +37,11 @@ def em(V, a_last, beta_u, beta_a, t=3, variant=4, lam=0.01, decay=0.95, floor=1e
 
 
 def em_official(V, a_last, sigma_bias, activation_bias, t=3, final_beta=0.01, min_var=5e-4, mass_eps=1e-7):
-    """The released code: damped centres, log variances in the cost, biases times constants of its own."""
+    """The released code: damped centers, log variances in the cost, biases times constants of its own."""
     m, n, d = V.shape
     log_2pi = math.log(2 * math.pi)
     update = [[torch.zeros((), dtype=V.dtype) for _ in range(n)] for _ in range(m)]
-    centre = [torch.zeros(d, dtype=V.dtype) for _ in range(n)]
+    center = [torch.zeros(d, dtype=V.dtype) for _ in range(n)]
     for iteration in range(t):
         posterior = []
         for i in range(m):
@@ -52,17 +52,17 @@ def em_official(V, a_last, sigma_bias, activation_bias, t=3, final_beta=0.01, mi
         for j in range(n):
             confidence = [posterior[i][j] * a_last[i] for i in range(m)]
             mass = sum(confidence) + mass_eps
-            centre[j] = 0.9 * sum(confidence[i] * V[i, j] for i in range(m)) / mass + 0.1 * centre[j]
-            variance.append(min_var + sum(confidence[i] * (V[i, j] - centre[j]) ** 2 for i in range(m)) / mass)
+            center[j] = 0.9 * sum(confidence[i] * V[i, j] for i in range(m)) / mass + 0.1 * center[j]
+            variance.append(min_var + sum(confidence[i] * (V[i, j] - center[j]) ** 2 for i in range(m)) / mass)
             win = mass * (-sum(torch.log(variance[j][h]) for h in range(d)) - sigma_bias[j] * d * (log_2pi + 1))
             logit.append(beta * (win - activation_bias[j] * 5000))
         update = [
             [
                 -torch.log(1 + torch.exp(-logit[j]))
                 - (d * log_2pi + sum(torch.log(variance[j][h]) for h in range(d))) / 2
-                - sum((V[i, j][h] - centre[j][h]) ** 2 / (2 * variance[j][h]) for h in range(d))
+                - sum((V[i, j][h] - center[j][h]) ** 2 / (2 * variance[j][h]) for h in range(d))
                 for j in range(n)
             ]
             for i in range(m)
         ]
-    return stacked(centre, [1 / (1 + torch.exp(-logit_j)) for logit_j in logit], posterior)
+    return stacked(center, [1 / (1 + torch.exp(-logit_j)) for logit_j in logit], posterior)

@@ -1,4 +1,4 @@
-"""Su Jianlin 2018 (kexue.fm 5112): soft k-means with Euclidean distance, and by normalised inner product."""
+"""Su Jianlin 2018 (kexue.fm 5112): soft k-means with Euclidean distance, and by normalized inner product."""
 
 import torch
 

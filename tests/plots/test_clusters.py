@@ -18,8 +18,8 @@ def trace(routing="gaussian", points="blobs", iterations=3, **options):
     return trace_clusters(drawn.points, routing, drawn.parents, iterations, **options)
 
 
-def test_colours_are_mixed_by_the_couplings():
-    first, second = (torch.tensor(to_rgb(colour)) for colour in PALETTE[:2])
+def test_colors_are_mixed_by_the_couplings():
+    first, second = (torch.tensor(to_rgb(color)) for color in PALETTE[:2])
     mixed = blended(torch.tensor([[1.0, 0.0], [0.25, 0.75], [0.0, 0.0]]))
     assert torch.allclose(mixed[0], first)
     assert torch.allclose(mixed[1], 0.25 * first + 0.75 * second)
@@ -51,7 +51,7 @@ def test_panel_shows_points_couplings_and_ways():
     np.testing.assert_allclose(scatter.get_offsets(), shown.points)
     np.testing.assert_allclose(scatter.get_facecolors()[:, :3], blended(shown.steps[2].couplings))
     ways = [line for line in axes.lines if line.get_color() == PALETTE[1] and len(line.get_xdata()) == 3]
-    np.testing.assert_allclose(ways[0].get_xdata(), [step.centres[1, 0] for step in shown.steps])
+    np.testing.assert_allclose(ways[0].get_xdata(), [step.centers[1, 0] for step in shown.steps])
 
 
 def test_panel_shows_ellipses_of_one_and_two_deviations():
@@ -77,7 +77,7 @@ def test_directions_are_arrows_as_long_as_their_parents_are_active():
     assert torch.allclose(tips[1::2].norm(dim=1), reach * step.activations)
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()  # arrows that end outside would not be drawn
     assert all(left < x < right and bottom < y < top for x, y in tips.tolist())
-    assert torch.allclose(tips[1::2] / tips[1::2].norm(dim=1, keepdim=True), step.centres / step.activations[:, None])
+    assert torch.allclose(tips[1::2] / tips[1::2].norm(dim=1, keepdim=True), step.centers / step.activations[:, None])
 
 
 def test_objective_is_drawn_as_it_is():

@@ -76,12 +76,12 @@ def test_arrows_are_the_votes():
     assert second.get_title().startswith("child 0 opposes dog: cosine -")
 
 
-def test_lines_of_one_colour_are_one_matrix():
+def test_lines_of_one_color_are_one_matrix():
     sizes = (3, 2, 4, 5)
     figure = weights_figure(weight_counts(*sizes), sizes)
-    colours = [{str(line.get_color()) for line in axes.lines} for axes in figure.axes]
+    colors = [{str(line.get_color()) for line in axes.lines} for axes in figure.axes]
     assert [len(axes.lines) for axes in figure.axes] == [6, 6]
-    assert [len(each) for each in colours] == [6, 2]
+    assert [len(each) for each in colors] == [6, 2]
     assert figure.axes[0].get_title() == "full weights\n6 matrices of 4 x 5, one for each pair:\n120 numbers"
     assert figure.axes[1].get_title() == "shared weights\n2 matrices of 4 x 5, one for each parent:\n40 numbers"
 

@@ -18,7 +18,7 @@ from torchcaps.plots.capsules import (
     sheet_figure,
     tiles,
     triples_figure,
-    two_colours,
+    two_colors,
 )
 from torchcaps.plots.style import save_figures
 from torchcaps.plots.trees import moves_figure, tree_figure
@@ -71,7 +71,7 @@ def test_each_layer_on_a_grid_has_a_panel(tmp_path):
     figure = tree_figure(tree, ("a", "b", "c"))
     (axes,) = figure.axes
     assert len(axes.images) == 3
-    assert len({line.get_edgecolor() for line in lines_of(axes)}) == 2  # a colour for each class
+    assert len({line.get_edgecolor() for line in lines_of(axes)}) == 2  # a color for each class
     (path,) = save_figures({"tree.png": figure}, tmp_path)
     assert path.stat().st_size > 5000
 
@@ -153,11 +153,11 @@ def test_two_things_are_white_where_they_overlap():
     things = torch.zeros(2, 1, 1, 3)
     things[0, 0, 0, :2] = 1
     things[1, 0, 0, 1:] = 1
-    colours = two_colours(things)
-    assert colours.shape == (3, 1, 3)
-    assert colours[0, 0, 0] > colours[2, 0, 0]  # orange
-    assert colours[2, 0, 2] > colours[0, 0, 2]  # blue
-    assert colours[:, 0, 1].min() > 0.9
+    colors = two_colors(things)
+    assert colors.shape == (3, 1, 3)
+    assert colors[0, 0, 0] > colors[2, 0, 0]  # orange
+    assert colors[2, 0, 2] > colors[0, 0, 2]  # blue
+    assert colors[:, 0, 1].min() > 0.9
 
 
 def test_a_sheet_has_a_row_for_each_dimension():

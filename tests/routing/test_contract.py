@@ -158,7 +158,7 @@ class NaNAtZero(Dynamic):
         return Routed(poses, clusters.square().sum(-1), couplings)
 
 
-class FavouriteParent(Dynamic):
+class FavoriteParent(Dynamic):
     def start(self, votes, weights):
         scores = super().start(votes, weights).clone()
         scores[..., 0] = 1
@@ -255,7 +255,7 @@ class NotLast(Dynamic):
         (BatchSharedScores, "batch mates"),
         (CancelledActivations, "activation|masked"),
         (NaNAtZero, "finite"),
-        (FavouriteParent, "permuting the parents"),
+        (FavoriteParent, "permuting the parents"),
         (FirstChildOnly, "order of the children"),
         (Climber, "never rise"),
         (StopsGradients, "finite differences"),

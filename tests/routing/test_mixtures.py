@@ -66,7 +66,7 @@ def test_equal_votes_for_all_parents_keep_parents_equal(name):
 
 
 def test_cluster_entropy_agrees_with_its_definition():
-    """Eq. 13, -Sum_i r_ij log p_ij with r normalised, equals eq. 14 with Sum_i r_ij = 1."""
+    """Eq. 13, -Sum_i r_ij log p_ij with r normalized, equals eq. 14 with Sum_i r_ij = 1."""
     votes, d = votes_of(children=20), 5
     routing = tc.make_routing("gaussian", variance_floor=0, mass_floor=0)
     couplings = routing(votes).couplings
@@ -75,11 +75,11 @@ def test_cluster_entropy_agrees_with_its_definition():
     by_definition = -(r * routing.log_density(votes, clusters)).sum(0)
     by_formula = d / 2 + clusters.covariances.log().sum(-1) / 2 + d / 2 * math.log(2 * math.pi)
     torch.testing.assert_close(by_definition, by_formula)
-    # With the paper's unnormalised r both terms carry the mass; mixing the conventions (mass on one term) is wrong.
+    # With the paper's unnormalized r both terms carry the mass; mixing the conventions (mass on one term) is wrong.
     mass = couplings.sum(0)
-    unnormalised = -(couplings * routing.log_density(votes, clusters)).sum(0)
-    torch.testing.assert_close(unnormalised, mass * by_formula)
-    assert not torch.allclose(unnormalised, d / 2 + mass * (by_formula - d / 2))
+    unnormalized = -(couplings * routing.log_density(votes, clusters)).sum(0)
+    torch.testing.assert_close(unnormalized, mass * by_formula)
+    assert not torch.allclose(unnormalized, d / 2 + mass * (by_formula - d / 2))
 
 
 def test_em_activation_is_the_logistic_of_entropy_and_mass():

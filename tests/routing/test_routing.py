@@ -301,7 +301,7 @@ def test_kmeans_shares_count_what_leaks():
     assert routed.activations.sum() < 0.9
 
 
-def test_kmeans_centre_without_children_stays():
+def test_kmeans_center_without_children_stays():
     points = torch.tensor([[0.0], [10.0]]).unsqueeze(1).expand(2, 3, 1)
     start = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
     routed = tc.make_routing("kmeans", hard=True)(points, couplings=start)

@@ -17,9 +17,9 @@ SKLEARN_COVARIANCE = {"full": "full", "diagonal": "diag", "spherical": "spherica
 
 def points_and_start(seed=0):
     rng = np.random.default_rng(seed)
-    centres = rng.normal(scale=2.0, size=(CLUSTERS, DIM))
+    centers = rng.normal(scale=2.0, size=(CLUSTERS, DIM))
     points = np.concatenate(
-        [rng.normal(centre, rng.uniform(0.5, 1.5, DIM), (POINTS // CLUSTERS, DIM)) for centre in centres]
+        [rng.normal(center, rng.uniform(0.5, 1.5, DIM), (POINTS // CLUSTERS, DIM)) for center in centers]
     )
     return points, rng.dirichlet(np.ones(CLUSTERS), POINTS)
 

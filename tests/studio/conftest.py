@@ -41,7 +41,7 @@ def networks():
     several = [
         *shipped_networks(),
         untrained("placed", "matrix-small", (1, 20, 20), **matrix),
-        untrained("colour", "efficient", (3, 16, 12), routing="dynamic", iterations=3),
+        untrained("color", "efficient", (3, 16, 12), routing="dynamic", iterations=3),
         untrained("plain", "cnn-small", (1, 20, 20)),
     ]
     return {network.name: network for network in several}

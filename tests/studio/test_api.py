@@ -37,7 +37,7 @@ def test_hello_tells_of_networks_routings_and_points(client, networks):
     assert (shipped["decoder"], shipped["model"], shipped["placed"]) == (True, "efficient", False)
     assert shipped["accuracy"] == 0.9975
     assert (told["placed"]["placed"], told["placed"]["routing"], told["placed"]["iterations"]) == (True, "em", 2)
-    assert (told["colour"]["routing"], told["colour"]["shape"]) == ("dynamic", [3, 16, 12])
+    assert (told["color"]["routing"], told["color"]["shape"]) == ("dynamic", [3, 16, 12])
     assert (told["plain"]["routing"], told["plain"]["iterations"], told["plain"]["placed"]) == (None, None, False)
     assert [routing["name"] for routing in hello["routings"]] == list(OFFERED)
     assert hello["points"] == list(POINTS)
@@ -144,7 +144,7 @@ def test_numbers_that_are_none_are_refused(client, word):
 # Digits
 
 
-@pytest.mark.parametrize("name", [SHIPPED, "colour"])
+@pytest.mark.parametrize("name", [SHIPPED, "color"])
 def test_digit_is_what_the_model_says(client, networks, name):
     network = networks[name]
     image, pixels = first_image(network)
@@ -177,7 +177,7 @@ def test_examples_of_pairs_name_both(networks):
 
 
 def test_at_most_as_many_examples_as_there_are(client):
-    assert len(client.get("/api/examples?network=colour").json()["examples"]) == 6
+    assert len(client.get("/api/examples?network=color").json()["examples"]) == 6
 
 
 def test_a_network_without_a_decoder_draws_nothing(client, networks):
@@ -257,7 +257,7 @@ def test_queries_are_refused_in_one_sentence(client, query, sentence):
 # Trees and votes
 
 
-@pytest.mark.parametrize(("name", "label"), [(SHIPPED, None), ("placed", None), ("placed", 2), ("colour", 1)])
+@pytest.mark.parametrize(("name", "label"), [(SHIPPED, None), ("placed", None), ("placed", 2), ("color", 1)])
 def test_tree_is_that_of_the_library(client, networks, name, label):
     network = networks[name]
     image, pixels = first_image(network)

@@ -85,7 +85,7 @@ QUESTIONS = {
     "clusters": {"points": [[0, 0], [1, 1], [2, 0]], "routing": "em", "options": {}, "parents": 2, "iterations": 2},
     "digit": {"network": SHIPPED, "pixels": BLANK},
     "pose": {"network": SHIPPED, "label": 1, "pose": [0] * 16},
-    "tree": {"network": "colour", "pixels": [[[0] * 12] * 16] * 3, "label": None},
+    "tree": {"network": "color", "pixels": [[[0] * 12] * 16] * 3, "label": None},
     "votes": {"network": "placed", "pixels": [[0] * 20] * 20, "label": None},
 }
 

@@ -11,7 +11,7 @@ from torchcaps.analysis.points import make_points
 from torchcaps.analysis.trees import routing_tree, trace_image
 
 ROOMS = ("clusters", "digit", "tree")
-READY = {"clusters": "#plane-0 .centre", "digit": ".bars .wins", "tree": "#stage .chosen"}
+READY = {"clusters": "#plane-0 .center", "digit": ".bars .wins", "tree": "#stage .chosen"}
 # Counts the questions of each kind that are under way at once.
 COUNTER = """
   const real = window.fetch;
@@ -68,8 +68,8 @@ def answer(page, said):
     says(page, "#answer", f"It is {said}.")
 
 
-def centres(page, plane=0):
-    heads = page.locator(f"#plane-{plane} .centre")
+def centers(page, plane=0):
+    heads = page.locator(f"#plane-{plane} .center")
     return torch.tensor(heads.evaluate_all("heads => heads.map(head => [+head.dataset.x, +head.dataset.y])")).double()
 
 
@@ -105,7 +105,7 @@ def test_every_room_fits_and_needs_nothing_from_elsewhere(enter, studio, scheme,
 def test_everything_has_a_name_and_every_picture_an_equation(enter):
     page = enter("clusters")
     unnamed = """room => [...document.querySelectorAll(`#room-${room} :is(button, input, select, canvas, svg)`)]
-        .filter(each => each.checkVisibility() && !each.closest('[aria-label], [aria-labelledby]')
+        .filter(each => each.checkVisibility() && !each.closest('[aria-label], [aria-labeledby]')
             && !each.labels?.length && !each.textContent.trim()).map(each => each.outerHTML)"""
     for room, equations in zip(ROOMS, (2, 4, 1), strict=True):
         page.click(f"#tab-{room}")
@@ -171,20 +171,20 @@ def test_sliders_move_the_picture_and_a_double_click_brings_it_back(enter):
     assert page.complaints == []
 
 
-def test_played_to_the_end_the_centres_are_those_of_the_library(enter):
+def test_played_to_the_end_the_centers_are_those_of_the_library(enter):
     page = enter("clusters")
     points = make_points("blobs").points
     set_range(page, "#iterations", 3)
     says(page, "#clusters-transport .when", "iteration 1 of 3")
     expected = [trace_clusters(points, routing, 3, 3) for routing in ("dynamic", "gaussian")]
     for plane, trace in enumerate(expected):
-        torch.testing.assert_close(centres(page, plane), trace.steps[0].centres, atol=1e-5, rtol=0)
+        torch.testing.assert_close(centers(page, plane), trace.steps[0].centers, atol=1e-5, rtol=0)
     page.click("#clusters-transport .play")
     assert page.text_content("#clusters-transport .play") == "Pause"
     says(page, "#clusters-transport .play", "Play")
     assert page.text_content("#clusters-transport .when") == "iteration 3 of 3"
     for plane, trace in enumerate(expected):
-        torch.testing.assert_close(centres(page, plane), trace.steps[-1].centres, atol=1e-5, rtol=0)
+        torch.testing.assert_close(centers(page, plane), trace.steps[-1].centers, atol=1e-5, rtol=0)
         shown = page.locator(f"#plane-{plane} ~ .legend li:not(.first)").all_inner_texts()
         assert shown == [f"{place}: {value:.2f}" for place, value in enumerate(trace.steps[-1].activations.tolist(), 1)]
     assert page.locator("#plane-1 ellipse").count() == 6  # one and two standard deviations of three parents
@@ -198,9 +198,9 @@ def test_played_to_the_end_the_centres_are_those_of_the_library(enter):
 def test_points_are_moved_added_and_removed(enter):
     page = enter("clusters")
     page.click("#sets button[value=overlap]")
-    until(page, "document.querySelectorAll('#plane-0 .centre').length === 2")
+    until(page, "document.querySelectorAll('#plane-0 .center').length === 2")
     assert page.text_content("#chosen-text").startswith("120 points")
-    before = centres(page, 1)
+    before = centers(page, 1)
     page.locator("#plane-1").scroll_into_view_if_needed()
     box = page.locator("#plane-1").bounding_box()
     dot = page.locator("#plane-1-0").bounding_box()
@@ -211,7 +211,7 @@ def test_points_are_moved_added_and_removed(enter):
     moved = page.locator("#plane-0-0").bounding_box()  # both pictures show the same points
     first = page.locator("#plane-0").bounding_box()
     assert moved["x"] + moved["width"] / 2 - first["x"] == pytest.approx(40, abs=2)
-    until(page, "+document.querySelector('#plane-1 .centre').dataset.x !== arg", float(before[0, 0]))
+    until(page, "+document.querySelector('#plane-1 .center').dataset.x !== arg", float(before[0, 0]))
     page.locator("#plane-1").click(position={"x": 60, "y": box["height"] - 20})
     assert page.text_content("#chosen-text").startswith("Point 121 of 121")
     page.keyboard.press("Delete")
@@ -238,8 +238,8 @@ def test_options_and_votes_reach_the_routing(enter):
     panel.get_by_label("sharpness").fill("5")
     expected = trace_clusters(make_points("blobs").points, "kmeans", 3, 10, sharpness=5.0)
     page.click("#clusters-transport .forth")
-    x = float(expected.steps[1].centres[0, 0])
-    until(page, "Math.abs(document.querySelector('#plane-0 .centre').dataset.x - arg) < 1e-5", x)
+    x = float(expected.steps[1].centers[0, 0])
+    until(page, "Math.abs(document.querySelector('#plane-0 .center').dataset.x - arg) < 1e-5", x)
     with page.expect_response("**/api/votes") as told:
         page.click("#sets button[value=votes]")
     page.wait_for_selector("#votes-text:visible")
@@ -331,15 +331,15 @@ def test_all_can_be_done_with_the_keyboard(enter):
 def test_those_who_want_no_motion_see_none(enter, motion):
     page = enter("clusters", reduced_motion=motion)
     page.click("#compare")
-    first = centres(page)
+    first = centers(page)
     page.evaluate("document.querySelector('#clusters-transport .forth').click()")
-    at_once = "+document.querySelector('#plane-0 .centre').dataset.x"
+    at_once = "+document.querySelector('#plane-0 .center').dataset.x"
     step = "(document.querySelector('#clusters-transport .forth').click(), " + at_once + ")"
     expected = trace_clusters(make_points("blobs").points, "dynamic", 3, 10)
     if motion == "reduce":
-        assert page.evaluate(step) == pytest.approx(float(expected.steps[2].centres[0, 0]))
+        assert page.evaluate(step) == pytest.approx(float(expected.steps[2].centers[0, 0]))
     else:
-        until(page, f"Math.abs({at_once} - arg) < 1e-9", float(expected.steps[1].centres[0, 0]))
+        until(page, f"Math.abs({at_once} - arg) < 1e-9", float(expected.steps[1].centers[0, 0]))
         before = page.evaluate(at_once)
         assert page.evaluate(step) == before  # it starts where it was
         assert before != float(first[0, 0])
@@ -347,7 +347,7 @@ def test_those_who_want_no_motion_see_none(enter, motion):
 
 def test_networks_of_all_kinds_can_be_shown(enter):
     page = enter("digit")
-    page.select_option("#network", "colour")  # wide images in colour, no digits
+    page.select_option("#network", "color")  # wide images in color, no digits
     until(page, "document.querySelectorAll('.bars li').length === 3")
     page.wait_for_selector(".bars .wins")
     box = page.locator("#pad").bounding_box()

@@ -12,7 +12,7 @@ from torchcaps.routing import routing_options
 from torchcaps.votes import engine
 
 # Votes with the numbers of a pose and of a vote: few sizes, as functions are compiled for each.
-VOTES = [("full", 5, 6), ("shared", 5, 6), ("factorised", 5, 6), ("matrix", 4, 4), ("matrix", 9, 9), ("full", 4, 4)]
+VOTES = [("full", 5, 6), ("shared", 5, 6), ("factorized", 5, 6), ("matrix", 4, 4), ("matrix", 9, 9), ("full", 4, 4)]
 BATCHES = [1, 2, 3, 5, 8, 17, 33]
 ALL, SOME = 500, 60
 LONGEST = 7  # numbers of a row of a pose, with bias and coordinates
@@ -94,7 +94,7 @@ def drawn(number, batch=None):
         case = _windows(draw, batch, sizes, options)
     else:
         grid = tuple(draw.randint(1, 4) for _ in range(draw.randint(1, 2)))
-        inner = (out_dim if votes == "factorised" else in_dim) + bias + len(grid)
+        inner = (out_dim if votes == "factorized" else in_dim) + bias + len(grid)
         places = ["first", None] if inner <= LONGEST else [None]
         options |= {"dimensions": len(grid), "coordinates": "column" if votes == "matrix" else draw.choice(places)}
         children = types * torch.Size(grid).numel()

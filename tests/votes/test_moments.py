@@ -35,7 +35,7 @@ def test_the_number_of_threads_changes_no_bit():
     assert all(torch.equal(*pair) for other in found[1:] for pair in zip(found[0], other, strict=True))
 
 
-def test_neighbours_change_no_bit():
+def test_neighbors_change_no_bit():
     """Examples whose mean is near are read once, whoever shares their block."""
     poses, matrices, weights = some(64)
     together = parts(NativeVotes(poses, matrices), weights)

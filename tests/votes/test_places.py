@@ -10,7 +10,7 @@ from tests.tiles import assert_same, capsules
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("coordinates", ["first", None])
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
-@pytest.mark.parametrize("votes", ["full", "shared", "factorised"])
+@pytest.mark.parametrize("votes", ["full", "shared", "factorized"])
 @pytest.mark.parametrize("routing", ["em", "dynamic"])
 def test_coordinates_and_bias_are_told_apart(routing, votes, bias, coordinates):
     def make():

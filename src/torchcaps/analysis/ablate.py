@@ -184,7 +184,7 @@ def _without_transform(layer: RoutedLayer) -> str:
         return f"{type(votes).__name__} has no matrices to take away"
     if votes.in_dim != votes.out_dim:
         return f"poses of {votes.in_dim} numbers are no votes of {votes.out_dim}"
-    votes.normalise = False
+    votes.normalize = False
     for name, weight in votes.named_parameters():
         weight.copy_(torch.zeros_like(weight) if name == "bias" else torch.eye(weight.shape[-1]).expand_as(weight))
     return ""

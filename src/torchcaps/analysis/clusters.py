@@ -23,12 +23,12 @@ ITERATIVE = tuple(name for name in ROUTINGS if "iterations" in routing_options(n
 
 @dataclass(frozen=True)
 class ClusterStep:
-    """One iteration: the couplings [i j], and the centres [j 2] and activations [j] that they make.
+    """One iteration: the couplings [i j], and the centers [j 2] and activations [j] that they make.
 
     objective: what the loop descends, None where theory has nothing. covariances [j 2 2]: of Gaussian routings.
     """
 
-    centres: Tensor
+    centers: Tensor
     couplings: Tensor
     activations: Tensor
     objective: float | None
@@ -39,7 +39,7 @@ class ClusterStep:
 class ClusterTrace:
     """A routing on points [i 2], after every iteration.
 
-    directional: parents are sums of votes and compared by inner product, so that a centre is a direction from the
+    directional: parents are sums of votes and compared by inner product, so that a center is a direction from the
     origin and not a place.
     """
 

@@ -29,7 +29,7 @@ class CouplingFacts:
     """What the couplings of a layer were on all examples.
 
     entropy: for each iteration the mean over children of -sum c log c / log(parents): 1 is uniform, 0 all to one.
-    polarised: for each iteration the share of children whose strongest coupling is above 0.9.
+    polarized: for each iteration the share of children whose strongest coupling is above 0.9.
     active_entropy: the entropy of the last iteration, children weighed by their activations.
     dependence: the share of the entropy of mean couplings that the input explains, 1 - mean H(c) / H(mean c): 0 means
         the same couplings for every input, 1 that the input alone decides.
@@ -43,7 +43,7 @@ class CouplingFacts:
     """
 
     entropy: tuple[float, ...]
-    polarised: tuple[float, ...]
+    polarized: tuple[float, ...]
     active_entropy: float
     dependence: float
     parse_tree: float | None
@@ -76,10 +76,10 @@ class CouplingTally:
         self.classes, self.leaky, self.alike = classes, leaky, alike
         self.over_parents: OverParents = over_own_parents
         self.children = 0.0
-        self.evenness: Tensor = torch.zeros((), dtype=torch.float64)  # [r 2]: relative entropy, polarised children
+        self.evenness: Tensor = torch.zeros((), dtype=torch.float64)  # [r 2]: relative entropy, polarized children
         self.weighed = torch.zeros(2, dtype=torch.float64)  # relative entropy times activation, activation
         self.histogram = torch.zeros(BINS, dtype=torch.float64)
-        self.sums: Tensor | None = None  # of couplings for each labelling and class, [s y *rest i j]
+        self.sums: Tensor | None = None  # of couplings for each labeling and class, [s y *rest i j]
         self.counts: Tensor  # [s y *rest i]
         self.nats: Tensor  # of entropies, [*rest i]
 
@@ -144,10 +144,10 @@ class CouplingTally:
         possible = (once * overall).sum()
         explained = (once * (overall - self.nats / counts.clamp(min=1))).sum().clamp(min=0)
         mass = self.sums[0].flatten(0, -2).sum(0)
-        entropy, polarised = (self.evenness / max(self.children, 1.0)).clamp(max=1).mT.tolist()
+        entropy, polarized = (self.evenness / max(self.children, 1.0)).clamp(max=1).mT.tolist()
         return CouplingFacts(
             entropy=tuple(entropy),
-            polarised=tuple(polarised),
+            polarized=tuple(polarized),
             active_entropy=float(safe_divide(*self.weighed)),
             dependence=_ratio(explained, possible),
             parse_tree=None if self.classes is None else self._parse_tree(overall, once, most),

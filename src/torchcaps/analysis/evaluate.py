@@ -81,10 +81,10 @@ def wilson_interval(successes: int, count: int, z: float = 1.959964) -> tuple[fl
     if count == 0:
         return 0.0, 1.0
     rate = successes / count
-    centre = rate + z * z / (2 * count)
+    center = rate + z * z / (2 * count)
     half = z * math.sqrt(rate * (1 - rate) / count + z * z / (4 * count * count))
     scale = 1 + z * z / count
-    low, high = (centre - half) / scale, (centre + half) / scale
+    low, high = (center - half) / scale, (center + half) / scale
     return max(0.0, min(rate, low)), min(1.0, max(rate, high))  # rounding would leave a rate of 0 or 1 outside
 
 

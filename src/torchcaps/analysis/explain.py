@@ -165,8 +165,8 @@ def _pieces(explanation: Explanation) -> list[tuple[str, float]]:
     return [*pieces, (explanation.text[done:], 0.0)]
 
 
-def coloured(explanation: Explanation) -> str:
-    """The text for a terminal of 256 colours: the stronger a word, the deeper its ground."""
+def colored(explanation: Explanation) -> str:
+    """The text for a terminal of 256 colors: the stronger a word, the deeper its ground."""
     grounds = (None, 230, 229, 222, 215, 208)
     result = []
     for piece, share in _pieces(explanation):
@@ -195,5 +195,5 @@ def html_section(explanation: Explanation) -> str:
 
 
 def _shaded(piece: str, share: float) -> str:
-    colour = f"rgb(255, {230 - 110 * share:.0f}, {190 - 190 * share:.0f})"
-    return f'<span style="background: {colour}">{piece}</span>' if share else piece
+    color = f"rgb(255, {230 - 110 * share:.0f}, {190 - 190 * share:.0f})"
+    return f'<span style="background: {color}">{piece}</span>' if share else piece

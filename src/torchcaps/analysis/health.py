@@ -15,7 +15,7 @@ from torchcaps.analysis.couplings import CouplingFacts, CouplingTally, prior_of
 from torchcaps.analysis.evaluate import batches, judging
 from torchcaps.analysis.layers import CLASSES, children_of_layers, named_layers, named_primaries
 from torchcaps.analysis.moves import Mirror, Moves, mirrors, responses
-from torchcaps.data import Batch, Examples, Labelled, PairSet, split
+from torchcaps.data import Batch, Examples, Labeled, PairSet, split
 from torchcaps.layers import ConvCapsules, PrimaryCapsules, RoutedLayer
 from torchcaps.models import CapsuleModel, Model, TextModel
 from torchcaps.routing import Routing
@@ -85,7 +85,7 @@ def sample(data: Examples, count: int) -> Examples:
     """At most so many examples: classes in their proportions and mixed, or pairs spread evenly over all."""
     if isinstance(data, PairSet):
         return data if count >= len(data) else data.shortened(count)
-    assert isinstance(data, Labelled)
+    assert isinstance(data, Labeled)
     chosen: Examples = split(data, [min(count, len(data))])[0]
     return chosen
 

@@ -84,7 +84,7 @@ def _join(images: Tensor, parts: Tensor, rows: int, columns: int) -> Tensor:
 def side_by_side(left: Float[Tensor, "b c h w"], right: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
     """Two things side by side in an image of the same size, each in the middle of its half.
 
-    Networks take images of one size, so each thing is cut out of its background (the colour of the corners) and made
+    Networks take images of one size, so each thing is cut out of its background (the color of the corners) and made
     smaller only where it is wider than half an image; its shape stays. Behind both is the mean of their backgrounds.
     """
     canvas = ((_corners(left) + _corners(right)) / 2).expand_as(left).clone()

@@ -11,10 +11,10 @@ from torch.nn.functional import avg_pool2d
 
 from torchcaps.analysis.evaluate import judged, judging
 from torchcaps.models import CapsuleModel
-from torchcaps.models.crops import Standardise
+from torchcaps.models.crops import Standardize
 
 # These look at the whole image to bring it to one scale; where a capsule looks is not what they look at.
-SCALING = (Standardise, nn.GroupNorm, nn.InstanceNorm2d, nn.LayerNorm)
+SCALING = (Standardize, nn.GroupNorm, nn.InstanceNorm2d, nn.LayerNorm)
 FAINT = 1e-5  # a gradient of this share of the largest is rounding
 
 

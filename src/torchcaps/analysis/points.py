@@ -27,18 +27,18 @@ class PointSet:
 
 def _blobs(dice: torch.Generator) -> list[Tensor]:
     """Three round groups, well apart."""
-    centres = ((-2.6, -1.4), (2.6, -1.4), (0.0, 2.4))
-    return [torch.randn(50, 2, generator=dice) * 0.8 + torch.tensor(centre) for centre in centres]
+    centers = ((-2.6, -1.4), (2.6, -1.4), (0.0, 2.4))
+    return [torch.randn(50, 2, generator=dice) * 0.8 + torch.tensor(center) for center in centers]
 
 
 def _ellipses(dice: torch.Generator) -> list[Tensor]:
     """Three long groups side by side: the next point is often one of another group, so distance alone misleads."""
     groups = []
-    for turn, centre in ((35, (-1.6, 0.4)), (35, (1.6, -0.4)), (-55, (2.3, 3.4))):
+    for turn, center in ((35, (-1.6, 0.4)), (35, (1.6, -0.4)), (-55, (2.3, 3.4))):
         angle = math.radians(turn)
         rotation = torch.tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
         groups.append(
-            (torch.randn(60, 2, generator=dice) * torch.tensor([2.0, 0.28])) @ rotation + torch.tensor(centre)
+            (torch.randn(60, 2, generator=dice) * torch.tensor([2.0, 0.28])) @ rotation + torch.tensor(center)
         )
     return groups
 

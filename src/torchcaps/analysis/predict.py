@@ -59,14 +59,14 @@ def read_pictures(
     channels, height, width = run.facts.image_shape
     if channels not in (1, 3):
         remedy = "Predict from an array with run.load_model()."
-        raise complaint(owner, "a run on grey or colour pictures", f"{channels} channels", remedy)
+        raise complaint(owner, "a run on gray or color pictures", f"{channels} channels", remedy)
     paths = collect(files, owner)
     bad: list[str] = []
     for start in range(0, len(paths), batch_size):
         named: list[tuple[str, np.ndarray]] = []
         for path in paths[start : start + batch_size]:
             try:
-                named.append((path, read_picture(Path(path), (height, width), colour=channels == 3)))
+                named.append((path, read_picture(Path(path), (height, width), color=channels == 3)))
             except Exception as error:  # Pillow raises many kinds for broken files
                 bad.append(f"{path} ({error})")
         if named:

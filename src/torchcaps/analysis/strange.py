@@ -133,7 +133,7 @@ def strange_images(model: ImageModel, data: Shown, kind: str, seed: int = 0) -> 
 
 
 def as_shown(images: Float[Tensor, "n c h w"], data: Shown) -> Shown:
-    """Other images in the shape of these data: resized, grey or in colour. Their labels are zeros and mean nothing."""
+    """Other images in the shape of these data: resized, gray or in color. Their labels are zeros and mean nothing."""
     channels, height, width = data.images.shape[1:]
     if images.shape[1] != channels:
         images = images.mean(1, keepdim=True).expand(-1, channels, -1, -1)

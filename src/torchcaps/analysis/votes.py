@@ -38,13 +38,13 @@ def vote_points(voted: Voted, classes: int = 3, most: int = 40) -> PlaneVotes:
     votes = voted.votes[children][:, best].movedim(1, 0).double()  # [classes children d]
     groups = torch.arange(len(best)).repeat_interleave(len(children))
     flat = votes.flatten(0, 1)
-    centred = flat - flat.mean(0)
-    _, sizes, axes = torch.linalg.svd(centred, full_matrices=False)
+    centered = flat - flat.mean(0)
+    _, sizes, axes = torch.linalg.svd(centered, full_matrices=False)
     points = torch.zeros(len(flat), 2, dtype=flat.dtype)
     axes = axes[:2]
     # A principal axis has no sign of its own: its largest number is positive.
     axes = axes * axes.gather(1, axes.abs().argmax(1, keepdim=True)).sign()
-    points[:, : len(axes)] = centred @ axes.T
+    points[:, : len(axes)] = centered @ axes.T
     scale = points[:, 0].square().mean().sqrt()
     variance = sizes.square()
     share = float(variance[:2].sum() / variance.sum()) if float(variance.sum()) > 0 else 1.0

@@ -1,11 +1,11 @@
-"""Data: labelled images and texts by name, or from a user's own files."""
+"""Data: labeled images and texts by name, or from a user's own files."""
 
-from torchcaps.data.augment import AUGMENTATIONS, affine, brightness, centre_crop, contrast, crop, flip, shift
+from torchcaps.data.augment import AUGMENTATIONS, affine, brightness, center_crop, contrast, crop, flip, shift
 from torchcaps.data.base import (
     Batch,
     Examples,
     ImageSet,
-    Labelled,
+    Labeled,
     Splits,
     hold_out,
     in_classes,
@@ -13,7 +13,7 @@ from torchcaps.data.base import (
     stratified_order,
     three_way,
 )
-from torchcaps.data.catalogue import DATASETS, load_dataset
+from torchcaps.data.catalog import DATASETS, load_dataset
 from torchcaps.data.files import load_folder, load_idx, load_npz, pictures_in, read_idx, read_picture
 from torchcaps.data.generated import PairSet
 from torchcaps.data.smallnorb import read_norb, write_norb
@@ -32,7 +32,7 @@ __all__ = [
     "Columns",
     "Examples",
     "ImageSet",
-    "Labelled",
+    "Labeled",
     "Names",
     "PairSet",
     "Splits",
@@ -43,7 +43,7 @@ __all__ = [
     "WordVectors",
     "affine",
     "brightness",
-    "centre_crop",
+    "center_crop",
     "contrast",
     "crop",
     "data_folder",

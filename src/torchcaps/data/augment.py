@@ -81,9 +81,9 @@ def crop(images: Tensor, size: int | tuple[int, int], generator: Generator | Non
     return _random_window(images, *_crop_size("crop", images, size), generator)
 
 
-def centre_crop(images: Tensor, size: int | tuple[int, int]) -> Tensor:
+def center_crop(images: Tensor, size: int | tuple[int, int]) -> Tensor:
     """The middle of each image with this side, or height and width; what `crop` becomes when a model is judged."""
-    height, width = _crop_size("centre_crop", images, size)
+    height, width = _crop_size("center_crop", images, size)
     top, left = (images.shape[-2] - height) // 2, (images.shape[-1] - width) // 2
     return images[..., top : top + height, left : left + width]
 
@@ -104,7 +104,7 @@ def linear_maps(angle: Tensor, shear: Tensor, scale_x: Tensor, scale_y: Tensor) 
 
 
 def warp(images: Tensor, linear: Tensor, offset: Tensor, fill: str = "zeros") -> Tensor:
-    """Each image with its points moved, linear @ (x, y) + offset, in pixels from its centre; smooth between pixels."""
+    """Each image with its points moved, linear @ (x, y) + offset, in pixels from its center; smooth between pixels."""
     check_choice("warp", "fill", fill, list(FILLS))
     height, width = images.shape[-2:]
     (xx, xy), (yx, yy) = linear.permute(1, 2, 0)

@@ -1,4 +1,4 @@
-"""Labelled images (texts are in `texts`), and the one way to split labelled things."""
+"""Labeled images (texts are in `texts`), and the one way to split labeled things."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.nn.functional import interpolate
 from torchcaps._core.errors import complaint, shape_text
 from torchcaps.data.stored import Names, Records, Stack, pick
 
-Data = TypeVar("Data", bound="Labelled")
+Data = TypeVar("Data", bound="Labeled")
 
 
 class Batch(NamedTuple):
@@ -40,7 +40,7 @@ class Examples(Protocol):
     def batch(self, indices: Tensor) -> Batch: ...
 
 
-class Labelled:
+class Labeled:
     """What images and texts share: labels [n], or truth values [n y], the names of classes, and names of their own."""
 
     labels: Tensor
@@ -71,7 +71,7 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class ImageSet(Labelled):
+class ImageSet(Labeled):
     """Images [n c h w] in bytes, their labels [n] and the names of the classes. Many images may be on disk: a `Stack`.
 
     views holds what is known of each image beyond its class, [n] each: instance, elevation and azimuth (in degrees),
@@ -196,7 +196,7 @@ def in_classes(owner: str, data: Data, classes: tuple[str, ...]) -> Data:
     return replace(data, labels=labels, classes=classes)  # type: ignore[type-var]
 
 
-def three_way(data: Labelled, validation: float = 0.1, test: float = 0.2, seed: int = 0) -> Splits:
+def three_way(data: Labeled, validation: float = 0.1, test: float = 0.2, seed: int = 0) -> Splits:
     """Training, validation and test parts of data that come without a split of their own.
 
     Every class must be seen in training, and there must be at least two.

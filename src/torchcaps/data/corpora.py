@@ -38,7 +38,7 @@ def _lines(path: Path, encoding: str = "utf-8") -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def _labelled(rows: Iterable[tuple[str, str]], name: str, classes: tuple[str, ...] | None = None) -> TextSet:
+def _labeled(rows: Iterable[tuple[str, str]], name: str, classes: tuple[str, ...] | None = None) -> TextSet:
     """Pairs of label and text as a set."""
     pairs = list(rows)
     classes = classes or tuple(sorted({label for label, _ in pairs}))
@@ -54,7 +54,7 @@ def _labelled(rows: Iterable[tuple[str, str]], name: str, classes: tuple[str, ..
 def _two_files(name: str, folder: Path, files: tuple[str, str], classes: tuple[str, str], home: str) -> TextSet:
     paths = _find(name, folder, files, (name,), home)
     rows = [(label, line) for label, path in zip(classes, paths, strict=True) for line in _lines(path, "latin-1")]
-    return _labelled(rows, name, classes)
+    return _labeled(rows, name, classes)
 
 
 def mr(folder: Path) -> TextSet:
@@ -84,7 +84,7 @@ def sst2(folder: Path) -> Splits:
     for path in paths:
         names = {"0": "negative", "1": "positive"}
         rows = [(names.get(line[0], line[:20]), line[2:]) for line in _lines(path)]
-        parts.append(_labelled(rows, path.suffix[1:], classes))
+        parts.append(_labeled(rows, path.suffix[1:], classes))
     return Splits(*parts)
 
 
@@ -94,7 +94,7 @@ def trec(folder: Path) -> Splits:
     paths = _find("trec", folder, ("train_5500.label", "TREC_10.label"), ("trec",), home)
     classes = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
     train, test = (
-        _labelled([(line.partition(":")[0], line.partition(" ")[2]) for line in _lines(path, "latin-1")], name, classes)
+        _labeled([(line.partition(":")[0], line.partition(" ")[2]) for line in _lines(path, "latin-1")], name, classes)
         for path, name in zip(paths, ("train", "test"), strict=True)
     )
     return hold_out(train, len(train) // 10, test)
@@ -121,7 +121,7 @@ def ag_news(folder: Path) -> Splits:
                 for cells in csv.reader(lines)
                 if cells
             ]
-        sets.append(_labelled(rows, name, classes))
+        sets.append(_labeled(rows, name, classes))
     return hold_out(sets[0], len(sets[0]) // 20, sets[1])
 
 
@@ -137,7 +137,7 @@ def snips(folder: Path) -> Splits:
         if len(pairs[0]) != len(pairs[1]):
             got = f"{len(pairs[0])} labels and {len(pairs[1])} texts in {name}"
             raise complaint("snips", "a label for each text", got, "Put the public files there, as they are.")
-        sets.append(_labelled(zip(*pairs, strict=True), name, classes))
+        sets.append(_labeled(zip(*pairs, strict=True), name, classes))
     return Splits(*sets)
 
 
@@ -209,5 +209,5 @@ def reviews(folder: Path) -> Splits:
     with path.open(encoding="utf-8", newline="") as lines:
         rows = [row for row in csv.DictReader(lines) if row["source"] == "rotten_tomatoes"]
     names = ("negative", "positive")
-    texts = _labelled([(names[int(row["label"])], row["text"]) for row in rows], "reviews", names)
+    texts = _labeled([(names[int(row["label"])], row["text"]) for row in rows], "reviews", names)
     return Splits(*split(texts, [len(texts) - 1700, 850, 850]))

@@ -21,7 +21,7 @@ _VIEWS = ("instance", "elevation", "azimuth")
 
 
 def eth80(folder: Path) -> Splits:
-    """3,280 grey pictures of 64x64 pixels, 80 objects from 41 viewpoints: 1,476 / 164 / 1,640, of other objects.
+    """3,280 gray pictures of 64x64 pixels, 80 objects from 41 viewpoints: 1,476 / 164 / 1,640, of other objects.
 
     Five objects of each class are for training, five for testing. An elevation of 0 degrees looks from above, 90 from
     the side. Reads the public PNG files, or the arrays of one npz file, in <folder>/eth-80; neither is fetched.
@@ -88,7 +88,7 @@ def _read_picture(path: Path) -> np.ndarray:
 
     try:
         with open_picture(path) as picture:
-            grey = picture.convert("L").resize((SIDE, SIDE), Image.Resampling.BILINEAR, reducing_gap=3.0)
-            return np.array(grey)
+            gray = picture.convert("L").resize((SIDE, SIDE), Image.Resampling.BILINEAR, reducing_gap=3.0)
+            return np.array(gray)
     except Exception as error:  # Pillow raises many kinds for broken files
         raise complaint(str(path), "a picture", str(error), "Unpack it again.") from None

@@ -132,11 +132,11 @@ def image_set(owner: str, pixels: np.ndarray, marks: np.ndarray, classes: tuple[
     return ImageSet(images, torch.from_numpy(labels.astype(np.int64)), known)
 
 
-def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, colour: bool | None = None) -> ImageSet:
+def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, color: bool | None = None) -> ImageSet:
     """Pictures from a folder with one subfolder for each class; on disk, once decoded, where they are many.
 
-    size: the side, or height and width, that all are resized to; left out, they must have one size already. colour:
-    three channels or one; left out, three as soon as one picture has colour. Transparent pixels become white.
+    size: the side, or height and width, that all are resized to; left out, they must have one size already. color:
+    three channels or one; left out, three as soon as one picture has color. Transparent pixels become white.
     """
     path = Path(path)
     folders = sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
@@ -146,12 +146,12 @@ def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, 
         got = f"{len(folders)} subfolders without any" if folders else "no subfolders"
         raise complaint(str(path), "pictures in one subfolder for each class", got, "Sort pictures into subfolders.")
     height, width = _sides(first) if size is None else (size, size) if isinstance(size, int) else size
-    pixels = Records(str(path), count * height * width * (1 if colour is False else 3))
+    pixels = Records(str(path), count * height * width * (1 if color is False else 3))
     labels, names, bad = array("q"), Records(str(path)), []
-    shapes, grey = set(), colour is not True
+    shapes, gray = set(), color is not True
     for file, label in bar(((file, label) for label, files in enumerate(listed) for file in files), "pictures", count):
         try:
-            picture = read_picture(Path(file), size, colour=colour is not False)
+            picture = read_picture(Path(file), size, color=color is not False)
         except Exception as error:  # Pillow raises many kinds for broken files
             bad.append(f"{Path(file).relative_to(path).as_posix()} ({error})")
             continue
@@ -159,7 +159,7 @@ def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, 
         labels.append(label)
         names.append(Path(file).relative_to(path).as_posix().encode("utf-8", "surrogatepass"))
         shapes.add(picture.shape[:2])
-        grey = grey and bool((picture == picture[..., :1]).all())
+        gray = gray and bool((picture == picture[..., :1]).all())
     if bad:
         named = ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
         warnings.warn(f"{path}: left out {len(bad)} of {count} pictures that cannot be read: {named}", stacklevel=2)
@@ -169,7 +169,7 @@ def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, 
         low, high = min(shapes), max(shapes)
         got = f"{low[0]} x {low[1]} to {high[0]} x {high[1]}"
         raise complaint(str(path), "pictures of one size", got, "Give --size to resize them.")
-    images = Stack(pixels, (1 if grey else 3, *shapes.pop()))
+    images = Stack(pixels, (1 if gray else 3, *shapes.pop()))
     classes = tuple(folder.name for folder in folders)
     return ImageSet(images.held(), torch.tensor(labels), classes, names=Strings(names).held())
 
@@ -187,8 +187,8 @@ def _sides(path: str) -> tuple[int, int]:
     return height, width
 
 
-def to_grey(pixels: np.ndarray) -> np.ndarray:
-    """Bytes [... 3] of colour as [... 1] of brightness (ITU-R 601)."""
+def to_gray(pixels: np.ndarray) -> np.ndarray:
+    """Bytes [... 3] of color as [... 1] of brightness (ITU-R 601)."""
     return np.round(pixels @ np.array([0.299, 0.587, 0.114])).astype(np.uint8)[..., None]
 
 
@@ -217,13 +217,13 @@ def open_picture(path: Path) -> Iterator[Any]:
         logger.setLevel(level)
 
 
-def read_picture(path: Path, size: int | tuple[int, int] | None, *, colour: bool = True) -> np.ndarray:
-    """A picture as bytes [h w 3], or [h w 1] in grey, upright, on white, resized."""
+def read_picture(path: Path, size: int | tuple[int, int] | None, *, color: bool = True) -> np.ndarray:
+    """A picture as bytes [h w 3], or [h w 1] in gray, upright, on white, resized."""
     from PIL import Image, ImageOps
 
     with open_picture(path) as opened:
         picture = ImageOps.exif_transpose(opened)
-        if picture.mode in ("I", "I;16", "I;16B", "I;16L", "F"):  # 16 bits of grey
+        if picture.mode in ("I", "I;16", "I;16B", "I;16L", "F"):  # 16 bits of gray
             values = np.asarray(picture, dtype=np.float64)
             scale = 255 / 65535 if picture.mode != "F" else 255 / max(1.0, values.max())
             picture = Image.fromarray(np.clip(np.round(values * scale), 0, 255).astype(np.uint8))
@@ -235,4 +235,4 @@ def read_picture(path: Path, size: int | tuple[int, int] | None, *, colour: bool
             height, width = (size, size) if isinstance(size, int) else size
             picture = picture.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=3.0)
         pixels = np.asarray(picture)
-        return pixels if colour else to_grey(pixels)
+        return pixels if color else to_gray(pixels)

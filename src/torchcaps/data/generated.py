@@ -174,7 +174,7 @@ def affnist_maps(images: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
     least = points.masked_fill(empty, torch.inf).amin(-1) - reach
     most = points.masked_fill(empty, -torch.inf).amax(-1) + reach
     low, high = -(sides + 1) / 2 - least, (sides + 1) / 2 - most
-    room = ((high - low) / 2).clamp(min=0)  # none where a digit is larger than the image: it is centred
+    room = ((high - low) / 2).clamp(min=0)  # none where a digit is larger than the image: it is centered
     offset = (low + high) / 2 + room * torch.stack(places, -1)
     return linear, offset.nan_to_num(0, 0, 0)  # an image without ink may stay
 

@@ -1,4 +1,4 @@
-"""Small photographs in colour: CIFAR-10, CIFAR-100 and the house numbers of SVHN, 32x32 pixels each."""
+"""Small photographs in color: CIFAR-10, CIFAR-100 and the house numbers of SVHN, 32x32 pixels each."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ SVHN = Source(
 
 
 def cifar10(folder: Path) -> Splits:
-    """60,000 photographs of 32x32 pixels in colour, of ten kinds of things: 45,000 / 5,000 / 10,000."""
+    """60,000 photographs of 32x32 pixels in color, of ten kinds of things: 45,000 / 5,000 / 10,000."""
     batches = [f"cifar-10-batches-bin/data_batch_{number}.bin" for number in range(1, 6)]
     [path] = find_files(CIFAR10, folder)
     return _cifar(path, "cifar-10-batches-bin/batches.meta.txt", batches, "cifar-10-batches-bin/test_batch.bin", 1)
 
 
 def cifar100(folder: Path) -> Splits:
-    """60,000 photographs of 32x32 pixels in colour, of a hundred kinds of things: 45,000 / 5,000 / 10,000."""
+    """60,000 photographs of 32x32 pixels in color, of a hundred kinds of things: 45,000 / 5,000 / 10,000."""
     [path] = find_files(CIFAR100, folder)
     names = "cifar-100-binary/fine_label_names.txt"
     return _cifar(path, names, ["cifar-100-binary/train.bin"], "cifar-100-binary/test.bin", 2)
 
 
 def svhn(folder: Path) -> Splits:
-    """99,289 house numbers from photographs, 32x32 pixels in colour, ten digits: 67,153 / 6,104 / 26,032."""
+    """99,289 house numbers from photographs, 32x32 pixels in color, ten digits: 67,153 / 6,104 / 26,032."""
     train, test = (_read_mat(path) for path in find_files(SVHN, folder))
     return hold_out(train, len(train) // 12, test)
 
@@ -99,11 +99,11 @@ def _member(archive: tarfile.TarFile, path: Path, name: str) -> bytes:
 def _read_mat(path: Path) -> ImageSet:
     try:
         arrays = read_mat(path)
-        colours, marks = arrays["X"], arrays["y"].reshape(-1)
+        colors, marks = arrays["X"], arrays["y"].reshape(-1)
     except (OSError, ValueError, KeyError) as error:
         raise complaint(str(path), "a MATLAB file with X and y", error, REMEDY) from None
-    if colours.shape != (32, 32, 3, len(marks)) or colours.dtype != np.uint8 or not np.isfinite(marks).all():
-        got = f"X of shape {list(colours.shape)} and y of shape {list(arrays['y'].shape)}"
+    if colors.shape != (32, 32, 3, len(marks)) or colors.dtype != np.uint8 or not np.isfinite(marks).all():
+        got = f"X of shape {list(colors.shape)} and y of shape {list(arrays['y'].shape)}"
         raise complaint(str(path), "X of 32 x 32 x 3 x n bytes and n numbers y", got, REMEDY)
     labels = torch.from_numpy(marks.astype(np.int64) % 10)  # MATLAB counts from one, and ten stands for zero
-    return ImageSet(torch.tensor(colours.transpose(3, 2, 0, 1)), labels, DIGITS)
+    return ImageSet(torch.tensor(colors.transpose(3, 2, 0, 1)), labels, DIGITS)

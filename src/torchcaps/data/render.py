@@ -114,7 +114,7 @@ class Lamp(NamedTuple):
 
 
 class Views(NamedTuple):
-    """What may differ between the images of one solid, [v] each: the camera, the lamp and the grey of the table.
+    """What may differ between the images of one solid, [v] each: the camera, the lamp and the gray of the table.
 
     The camera is raised by elevation, and the solid turned by azimuth as on a turntable. right and up move the image,
     in the lengths of the solid; span is half the width of what is seen.
@@ -130,14 +130,14 @@ class Views(NamedTuple):
 
 
 @_one_thread()
-def render(solid: Solid, grey: float, lamps: Sequence[Lamp], views: Views, side: int, samples: int = 2) -> Tensor:
-    """Images [v side side] from 0 to 1 of a solid of this grey, with samples x samples rays for each pixel."""
+def render(solid: Solid, gray: float, lamps: Sequence[Lamp], views: Views, side: int, samples: int = 2) -> Tensor:
+    """Images [v side side] from 0 to 1 of a solid of this gray, with samples x samples rays for each pixel."""
     chunk = max(1, RAYS // (side * samples) ** 2)
     chunks = zip(*(values.split(chunk) for values in views), strict=True)
-    return torch.cat([_render(solid, grey, lamps, Views(*each), side, samples) for each in chunks])
+    return torch.cat([_render(solid, gray, lamps, Views(*each), side, samples) for each in chunks])
 
 
-def _render(solid: Solid, grey: float, lamps: Sequence[Lamp], views: Views, side: int, samples: int) -> Tensor:
+def _render(solid: Solid, gray: float, lamps: Sequence[Lamp], views: Views, side: int, samples: int) -> Tensor:
     tiles, tile = side // math.gcd(side, TILE), math.gcd(side, TILE)
     origins, rays = _camera(solid, views, tiles, tile * samples)
     first, which = _meet(solid, origins, rays, -math.inf)
@@ -154,7 +154,7 @@ def _render(solid: Solid, grey: float, lamps: Sequence[Lamp], views: Views, side
     power, glow, table = torch.stack([power, glow, views.table]).repeat_interleave(tiles**2, 1)[..., None]
     dark = _meet(solid, points, light, SKIN)[1] >= 0
     lit = (normals * light[..., None]).sum(0).clamp(min=0) * ~dark
-    shown = (power * lit + glow * (0.6 + 0.4 * normals[2])) * torch.where(bare, table, grey)
+    shown = (power * lit + glow * (0.6 + 0.4 * normals[2])) * torch.where(bare, table, gray)
     pixels = shown.clamp(max=1).reshape(-1, tiles, tiles, tile, samples, tile, samples).mean((4, 6))
     return pixels.transpose(2, 3).reshape(-1, side, side)
 

@@ -1,4 +1,4 @@
-"""From what a user types to labelled data: a name, a folder of pictures, an npz file, idx files, or tables of texts."""
+"""From what a user types to labeled data: a name, a folder of pictures, an npz file, idx files, or tables of texts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 
 from torchcaps._core.errors import complaint
-from torchcaps.data.base import Data, ImageSet, Labelled, Splits, hold_out, in_classes, stratified_order, three_way
-from torchcaps.data.catalogue import DATASETS, load_dataset
+from torchcaps.data.base import Data, ImageSet, Labeled, Splits, hold_out, in_classes, stratified_order, three_way
+from torchcaps.data.catalog import DATASETS, load_dataset
 from torchcaps.data.files import load_folder, load_idx, load_npz
 from torchcaps.data.tables import Columns, is_table, load_table
 from torchcaps.data.texts import TextSet
@@ -24,18 +24,18 @@ def open_data(
     *,
     folder: Path | None = None,
     size: int | None = None,
-    colour: bool | None = None,
+    color: bool | None = None,
     columns: Columns | None = None,
     validation: float = 0.1,
     seed: int = 0,
-) -> Labelled | Splits:
+) -> Labeled | Splits:
     """The images or texts of `source`: what has its parts already comes in them, other data in one piece.
 
-    folder: where data sets by name live. size: pixels a side to resize to. colour: see `load_folder`. validation, seed:
+    folder: where data sets by name live. size: pixels a side to resize to. color: see `load_folder`. validation, seed:
     how a validation part is held out where a user's data have a test part, but none for validation. columns: of tables.
     """
     path = Path(source).expanduser()
-    data: Labelled | Splits
+    data: Labeled | Splits
     if source in DATASETS:
         data = load_dataset(source, folder)
     elif path.suffix == ".npz" and path.is_file():
@@ -43,7 +43,7 @@ def open_data(
     elif is_table(path) and path.is_file():
         data = load_table(path, columns)
     elif path.is_dir():
-        data = _open_folder(path, size, colour, columns, validation, seed)
+        data = _open_folder(path, size, color, columns, validation, seed)
     else:
         expected = f"a folder with one subfolder for each class, an .npz, .csv, .tsv or .jsonl file, or {_names()}"
         got = f"{source!r}, which is " + ("a file of another kind" if path.exists() else "none of these")
@@ -64,8 +64,8 @@ def _names() -> str:
 
 
 def _open_folder(
-    path: Path, size: int | None, colour: bool | None, columns: Columns | None, validation: float, seed: int
-) -> Labelled | Splits:
+    path: Path, size: int | None, color: bool | None, columns: Columns | None, validation: float, seed: int
+) -> Labeled | Splits:
     idx = sorted(file for file in path.iterdir() if "idx3" in file.name)
     if idx:
         return _combine(path, _idx_parts(idx), validation, seed)
@@ -75,11 +75,11 @@ def _open_folder(
         return _combine(path, texts, validation, seed)
     folders = {sub.name: sub for sub in sorted(path.iterdir()) if sub.is_dir() and not sub.name.startswith(".")}
     if not folders or not {name.lower() for name in folders} <= PARTS.keys():
-        return load_folder(path, size=size, colour=colour)
+        return load_folder(path, size=size, color=color)
     parts: dict[str, ImageSet] = {}
     for name, sub in sorted(folders.items(), key=lambda item: PARTS[item[0].lower()] != "train"):
-        parts[PARTS[name.lower()]] = load_folder(sub, size=size, colour=colour)
-        colour = parts[PARTS[name.lower()]].image_shape[0] == 3  # as the training part, which comes first
+        parts[PARTS[name.lower()]] = load_folder(sub, size=size, color=color)
+        color = parts[PARTS[name.lower()]].image_shape[0] == 3  # as the training part, which comes first
     return _combine(path, parts, validation, seed)
 
 
@@ -135,7 +135,7 @@ def _combine(path: Path, parts: dict[str, Data], validation: float, seed: int) -
 
 
 def make_parts(
-    data: Labelled | Splits,
+    data: Labeled | Splits,
     *,
     validation: float = 0.1,
     test: float = 0.2,

@@ -1,4 +1,4 @@
-"""Labelled texts, and the words a network knows."""
+"""Labeled texts, and the words a network knows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from torchcaps._core.errors import InputError, complaint, shape_text
 from torchcaps._core.files import atomic_write, read_text
-from torchcaps.data.base import Batch, Labelled
+from torchcaps.data.base import Batch, Labeled
 from torchcaps.data.stored import Names, Numbers, Records, pick
 
 PADDING, UNKNOWN = "<pad>", "<unk>"  # words number 0 and 1
@@ -122,7 +122,7 @@ def padded(rows: Sequence[Tensor]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class TextSet(Labelled):
+class TextSet(Labeled):
     """Texts, their labels [n] (or truth values [n y], where any number of classes may be true) and class names.
 
     names tells the texts apart: the file and row they came from. vocabulary, max_length: how `batch` makes numbers of

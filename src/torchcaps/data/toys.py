@@ -72,11 +72,11 @@ def _choose(number: int, count: int) -> Tensor:
 
 
 def _look(number: int) -> tuple[float, float]:
-    """Grey and size of one toy, from 0 to 1. The toys of a kind in either half share out the same, to tell nothing."""
+    """Gray and size of one toy, from 0 to 1. The toys of a kind in either half share out the same, to tell nothing."""
     half, member = divmod(number, INSTANCES // 2)
     dice, ranks = random.Random(half), range(INSTANCES // 2)
-    grey, size = (dice.sample(ranks, len(ranks))[member] / (len(ranks) - 1) for _ in range(2))
-    return grey, size
+    gray, size = (dice.sample(ranks, len(ranks))[member] / (len(ranks) - 1) for _ in range(2))
+    return gray, size
 
 
 def _draw(number: int, chosen: Tensor) -> Tensor:
@@ -96,9 +96,9 @@ def _draw(number: int, chosen: Tensor) -> Tensor:
         table=0.35 + 0.1 * table,
     )
     kind, instance = divmod(number, INSTANCES)
-    grey, size = _look(number)
+    gray, size = _look(number)
     toy = solid(list(KINDS)[kind], seed=instance, size=0.66 + 0.14 * size)
-    images = render(toy, 0.5 + 0.45 * grey, LAMPS, views, SIDE) + NOISE * noise
+    images = render(toy, 0.5 + 0.45 * gray, LAMPS, views, SIDE) + NOISE * noise
     return (images * 255).round().clamp(0, 255).byte()
 
 

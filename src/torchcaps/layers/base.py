@@ -24,9 +24,9 @@ from torchcaps.votes.transforms import VoteTransform
 class RoutedLayer(nn.Module):
     """A layer that votes and routes. A kind of layer says how children are gathered and how couplings are laid out.
 
-    votes: "full", "shared" (in_capsules may be None: any number of children), "factorised" or "matrix", or a
+    votes: "full", "shared" (in_capsules may be None: any number of children), "factorized" or "matrix", or a
     `VoteTransform`. routing: a name, with its options as further arguments, or a `Routing`. vote_bias adds a learned
-    bias to every vote; normalise divides each vote matrix by its Frobenius norm. std is the standard deviation of the
+    bias to every vote; normalize divides each vote matrix by its Frobenius norm. std is the standard deviation of the
     starting weights; left out, votes keep the scale of poses where parents are means of votes. Where they are sums, it
     is such that children of length 0.7 under uniform couplings sum to a length of about one: squash is neither
     saturated nor silent, and learning starts at the first step. For this a layer must know about how many children a
@@ -47,7 +47,7 @@ class RoutedLayer(nn.Module):
         votes: str | VoteTransform,
         routing: str | Routing,
         vote_bias: bool = False,
-        normalise: bool = False,
+        normalize: bool = False,
         std: float | None = None,
         expected_children: int | None = None,
         rivals: float | None = None,
@@ -60,7 +60,7 @@ class RoutedLayer(nn.Module):
         super().__init__()
         owner = type(self).__name__
         sizes = {"in_capsules": in_capsules, "out_capsules": out_capsules, "in_dim": in_dim, "out_dim": out_dim}
-        self.votes = transform_for(owner, votes, sizes, bias=vote_bias, normalise=normalise, std=std)
+        self.votes = transform_for(owner, votes, sizes, bias=vote_bias, normalize=normalize, std=std)
         known = {
             "in_capsules": None if any_grid else in_capsules,  # on any grid, nothing is learned for single children
             "out_capsules": out_capsules,

@@ -15,8 +15,8 @@ from torchcaps.votes.transforms import VoteTransform
 class DenseCapsules(RoutedLayer):
     """Children [b i e] to parents [b j d].
 
-    votes: "full", "shared" (in_capsules may be None: any number of children), "factorised" or "matrix".
-    routing: a name or a `Routing`. Further arguments are `vote_bias`, `normalise`, `std`, `expected_children`,
+    votes: "full", "shared" (in_capsules may be None: any number of children), "factorized" or "matrix".
+    routing: a name or a `Routing`. Further arguments are `vote_bias`, `normalize`, `std`, `expected_children`,
     `normalize_poses`, `skip` and `tile_bytes` (see `RoutedLayer`), and the options of a routing given by name, as in
     `DenseCapsules(..., routing="em", iterations=2)`.
     """

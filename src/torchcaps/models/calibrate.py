@@ -117,7 +117,7 @@ def _scale_votes(
     layer: RoutedLayer, factor: Callable[[], float], bounds: tuple[float, float] = (0.0, float("inf"))
 ) -> None:
     """Scale the starting votes by a factor that is asked for again and again, unless their scale was given."""
-    if layer.votes.std_given or layer.votes.normalise:
+    if layer.votes.std_given or layer.votes.normalize:
         return
     for _ in range(PASSES):
         wanted = layer.votes.std * factor()

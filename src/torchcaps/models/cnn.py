@@ -58,7 +58,7 @@ class CNN(_Network):
 class NorbCNN(_Network):
     """Two convolutions 5x5 with 32 and 64 channels, each with a pooling 2x2, then 1,024 units and the classes.
 
-    crop, standardise: as in `MatrixCapsules`.
+    crop, standardize: as in `MatrixCapsules`.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class NorbCNN(_Network):
         *,
         dropout: float = 0.5,
         crop: int | None = None,
-        standardise: bool = False,
+        standardize: bool = False,
     ) -> None:
         super().__init__(image_shape, classes)
         check_range("NorbCNN", "dropout", dropout, 0, 0.95)
-        first, (channels, height, width) = taken("NorbCNN", self.image_shape, crop, standardise)
+        first, (channels, height, width) = taken("NorbCNN", self.image_shape, crop, standardize)
         check_size("NorbCNN", (channels, height, width), 4)
         self.network = nn.Sequential(
             *first,

@@ -14,12 +14,12 @@ from torchcaps.models.base import ImageModel, ImageShape
 PATCHES = [(0, 0), *((down * far, right * far) for far in (1, 2, 3) for down in (-1, 1) for right in (-1, 1))]
 
 
-class Standardise(nn.Module):
+class Standardize(nn.Module):
     """Every image with mean zero and variance one; a blank one becomes zero."""
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-        centred = images - images.mean((1, 2, 3), keepdim=True)
-        return centred / (centred.square().mean((1, 2, 3), keepdim=True) + 1e-6).sqrt()
+        centered = images - images.mean((1, 2, 3), keepdim=True)
+        return centered / (centered.square().mean((1, 2, 3), keepdim=True) + 1e-6).sqrt()
 
 
 class Crop(nn.Module):
@@ -50,7 +50,7 @@ class Crop(nn.Module):
 
 
 def taken(
-    owner: str, image_shape: ImageShape, crop: int | None, standardise: bool
+    owner: str, image_shape: ImageShape, crop: int | None, standardize: bool
 ) -> tuple[list[nn.Module], ImageShape]:
     """What is done to images before a network sees them, and the shape that it sees."""
     first: list[nn.Module] = []
@@ -58,7 +58,7 @@ def taken(
         check_range(owner, "crop", crop, 1, min(image_shape[1:]))
         first.append(Crop(crop))
         image_shape = (image_shape[0], crop, crop)
-    return [*first, *([Standardise()] if standardise else [])], image_shape
+    return [*first, *([Standardize()] if standardize else [])], image_shape
 
 
 class Patches(ImageModel):

@@ -23,8 +23,8 @@ class MatrixCapsules(CapsuleModel):
     sizes are the paper's A, B, C and D: channels, and types of capsules in each layer. routing and further arguments go
     to all three routed layers. Primary capsules have an activation of their own where the routing listens to it.
     crop: look at a window of this many pixels a side, from a random place in training, else from the middle, as the
-    paper does with 32 of 48 pixels. standardise: bring every image to mean zero and variance one, as the paper does.
-    batch_norm: normalise what the first convolution gives (not in the paper).
+    paper does with 32 of 48 pixels. standardize: bring every image to mean zero and variance one, as the paper does.
+    batch_norm: normalize what the first convolution gives (not in the paper).
     """
 
     def __init__(
@@ -37,12 +37,12 @@ class MatrixCapsules(CapsuleModel):
         decoder: bool | Decoder = False,
         coordinates: str | None = "column",
         crop: int | None = None,
-        standardise: bool = False,
+        standardize: bool = False,
         batch_norm: bool = False,
         **options: Any,
     ) -> None:
         image_shape = check_image_shape("MatrixCapsules", image_shape)
-        stem, seen = taken("MatrixCapsules", image_shape, crop, standardise)
+        stem, seen = taken("MatrixCapsules", image_shape, crop, standardize)
         check_size("MatrixCapsules", seen, 17)
         if decoder and crop is not None:
             raise complaint("MatrixCapsules", "no decoder beside crop", "both", "Leave one of them out.")

@@ -17,7 +17,7 @@ MARKS = {"fgsm": "o", "bim": "s", "pgd": "^"}
 
 
 def attack_figure(curves: Mapping[str, Sequence[AttackCurve]], source: str | None = None) -> Figure:
-    """A line for each run (colour) and method (dashes) with its 95 % interval; beside it the shares driven to targets.
+    """A line for each run (color) and method (dashes) with its 95 % interval; beside it the shares driven to targets.
 
     source: the run that the changes were made on, if another.
     """
@@ -69,8 +69,8 @@ def attack_examples_figure(examples: AttackExamples, method: str) -> Figure:
             axes = grid[row, column]
             show_image(axes, examples.images[column, row])
             caption = f"{_names(examples, best[row])} ({active[row, best[row]].min():.2f})"
-            colour = RIGHT if right[row] else WRONG
-            axes.set_title(caption, fontsize=8, pad=2, color=colour, parse_math=False)
+            color = RIGHT if right[row] else WRONG
+            axes.set_title(caption, fontsize=8, pad=2, color=color, parse_math=False)
             if column == 0:
                 truth = _names(examples, examples.labels[row].view(-1))
                 if examples.targets is not None:

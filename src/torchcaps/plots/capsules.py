@@ -22,7 +22,7 @@ SHOWN = 10  # classes with a map of their own, at most
 def drawing_figure(drawing: Drawing, classes: Sequence[str], things: int = 1) -> Figure:
     """The image, and beside it what the capsules of classes draw of it.
 
-    Where an image shows several things, the first drawings come together first, each in a colour of its own.
+    Where an image shows several things, the first drawings come together first, each in a color of its own.
     """
     count = len(drawing.labels)
     together = int(things > 1)
@@ -33,7 +33,7 @@ def drawing_figure(drawing: Drawing, classes: Sequence[str], things: int = 1) ->
     show_image(axes[0], drawing.image)
     axes[0].set_title("image", fontsize=9)
     if together:
-        show_image(axes[1], two_colours(drawing.drawn[:things]))
+        show_image(axes[1], two_colors(drawing.drawn[:things]))
         names = " + ".join(plain(classes[label])[:8] for label in drawing.labels[:things])
         axes[1].set_title(names, fontsize=9, parse_math=False)
     rows = zip(drawing.labels, drawing.activations, drawing.misfits, strict=True)
@@ -74,7 +74,7 @@ def triples_figure(cases: Cases, classes: Sequence[str], columns: int = 8) -> Fi
 
 
 def apart_figure(cases: Cases, classes: Sequence[str]) -> Figure:
-    """Images of two things; the things alone, and what their capsules draw, in two colours.
+    """Images of two things; the things alone, and what their capsules draw, in two colors.
 
     A class that is not there has a star; the part of it is black, and its drawing should be too.
     """
@@ -91,11 +91,11 @@ def apart_figure(cases: Cases, classes: Sequence[str]) -> Figure:
         )
         axes = [figure.add_subplot(grid[row, place]) for row in range(3)]
         show_image(axes[0], cases.images[place])
-        show_image(axes[1], two_colours(cases.parts[place]))
-        show_image(axes[2], two_colours(cases.drawn[place]))
-        colour = RIGHT if labels == answers else WRONG
+        show_image(axes[1], two_colors(cases.parts[place]))
+        show_image(axes[2], two_colors(cases.drawn[place]))
+        color = RIGHT if labels == answers else WRONG
         caption = f"labels {' + '.join(labels)}\nanswer {' + '.join(answers)}"
-        axes[0].set_title(caption, fontsize=8, color=colour, parse_math=False, pad=16)
+        axes[0].set_title(caption, fontsize=8, color=color, parse_math=False, pad=16)
         for side, name in enumerate(sources[:2]):
             x, align = ((0.47, "right"), (0.53, "left"))[side]
             axes[0].text(
@@ -138,7 +138,7 @@ def sheet_figure(sheet: Sheet, classes: Sequence[str]) -> Figure:
 
 
 def tiles(images: Tensor) -> Tensor:
-    """Images in rows and columns [d s c h w] as one [c H W], with a white line between them: grey, or in colour."""
+    """Images in rows and columns [d s c h w] as one [c H W], with a white line between them: gray, or in color."""
     if images.shape[2] == 2:
         images = images[:, :, :1]
     lined = pad(images.clamp(0, 1), (0, 1, 0, 1), value=1.0)
@@ -179,14 +179,14 @@ def meanings_figure(meanings: Meanings) -> Figure:
     return figure
 
 
-def two_colours(things: Tensor) -> Tensor:
-    """Things [m c h w] as one colour image, the first two in orange and blue, and a third one in grey."""
-    colours = torch.tensor([to_rgb(colour) for colour in (*PAIR, "#808080")])[: len(things)]
-    return torch.einsum("mhw,mc->chw", things[: len(colours)].mean(1), colours).clamp(max=1)
+def two_colors(things: Tensor) -> Tensor:
+    """Things [m c h w] as one color image, the first two in orange and blue, and a third one in gray."""
+    colors = torch.tensor([to_rgb(color) for color in (*PAIR, "#808080")])[: len(things)]
+    return torch.einsum("mhw,mc->chw", things[: len(colors)].mean(1), colors).clamp(max=1)
 
 
 def _dark(side: int) -> str:
-    """The colour of a thing, as it can be read on white."""
+    """The color of a thing, as it can be read on white."""
     return (PALETTE[1], PALETTE[0])[side]
 
 

@@ -20,15 +20,15 @@ from torchcaps.plots.style import GREY, PALETTE, save_frames
 NOBODY = "#dddddd"  # the share of a point that belongs to no parent
 
 
-def colour_of(parent: int) -> str:
+def color_of(parent: int) -> str:
     return PALETTE[parent % len(PALETTE)]
 
 
 def blended(couplings: Float[Tensor, "i j"]) -> Float[Tensor, "i 3"]:
-    """The colours of the parents, mixed by the couplings of each point; a share that is nobody's is light grey."""
-    colours = torch.tensor([to_rgb(colour_of(parent)) for parent in range(couplings.shape[1])], dtype=couplings.dtype)
+    """The colors of the parents, mixed by the couplings of each point; a share that is nobody's is light gray."""
+    colors = torch.tensor([to_rgb(color_of(parent)) for parent in range(couplings.shape[1])], dtype=couplings.dtype)
     left = (1 - couplings.sum(1, keepdim=True)).clamp(min=0)
-    return (couplings @ colours + left * torch.tensor(to_rgb(NOBODY), dtype=couplings.dtype)).clamp(0, 1)
+    return (couplings @ colors + left * torch.tensor(to_rgb(NOBODY), dtype=couplings.dtype)).clamp(0, 1)
 
 
 def title_of(trace: ClusterTrace) -> str:
@@ -38,7 +38,7 @@ def title_of(trace: ClusterTrace) -> str:
 def clusters_figure(traces: Sequence[ClusterTrace], columns: int = 5) -> Figure:
     """A row for each routing: iterations from left to right (at most `columns` of them, evenly), then its objective.
 
-    Points have the colours of their parents, mixed by the couplings; a cross is a centre, with its way so far; an
+    Points have the colors of their parents, mixed by the couplings; a cross is a center, with its way so far; an
     arrow is a direction, as long as its parent is active; ellipses are one and two standard deviations.
     """
     shown = [_evenly(len(trace.steps), columns) for trace in traces]
@@ -56,7 +56,7 @@ def clusters_figure(traces: Sequence[ClusterTrace], columns: int = 5) -> Figure:
         row[0].set_ylabel(title_of(trace), fontsize=10)
         if known:
             _draw_objective(row[-1], trace, len(trace.steps))
-    figure.suptitle("each point has the colours of its parents, mixed by its couplings", fontsize=9, color=GREY)
+    figure.suptitle("each point has the colors of its parents, mixed by its couplings", fontsize=9, color=GREY)
     return figure
 
 
@@ -72,7 +72,7 @@ def membership_figure(trace: ClusterTrace) -> Figure:
     for parent in range(couplings.shape[1]):
         share = couplings[order, parent].float()
         bars.bar(
-            range(len(order)), share, width=1.0, bottom=below, color=colour_of(parent), label=f"parent {parent + 1}"
+            range(len(order)), share, width=1.0, bottom=below, color=color_of(parent), label=f"parent {parent + 1}"
         )
         below = below + share
     bars.set_xlim(-0.5, len(order) - 0.5)
@@ -97,22 +97,22 @@ def save_clusters_gif(traces: Sequence[ClusterTrace], path: Path) -> Path:
 
 
 def draw_step(axes: Any, trace: ClusterTrace, number: int, size: float = 14) -> None:
-    """The points, centres, ways and ellipses of one iteration."""
+    """The points, centers, ways and ellipses of one iteration."""
     step = trace.steps[number]
-    colours = blended(step.couplings)
-    axes.scatter(*trace.points.T, s=size, color=colours.numpy(), linewidths=0.3, edgecolors="white", zorder=2)
+    colors = blended(step.couplings)
+    axes.scatter(*trace.points.T, s=size, color=colors.numpy(), linewidths=0.3, edgecolors="white", zorder=2)
     for parent in range(step.couplings.shape[1]):
-        colour = colour_of(parent)
-        way = torch.stack([earlier.centres[parent] for earlier in trace.steps[: number + 1]])
+        color = color_of(parent)
+        way = torch.stack([earlier.centers[parent] for earlier in trace.steps[: number + 1]])
         if trace.directional:
             for index in range(number + 1):
-                _arrow(axes, _tips(trace, index)[parent], colour, faint=index < number)
+                _arrow(axes, _tips(trace, index)[parent], color, faint=index < number)
         else:
             axes.plot(*way.T, color="black", linewidth=2.4, zorder=3)
-            axes.plot(*way.T, color=colour, linewidth=1.2, marker=".", markersize=3, zorder=4)
-            axes.plot(*way[-1], "X", color=colour, markersize=9, markeredgecolor="black", zorder=5)
+            axes.plot(*way.T, color=color, linewidth=1.2, marker=".", markersize=3, zorder=4)
+            axes.plot(*way[-1], "X", color=color, markersize=9, markeredgecolor="black", zorder=5)
         if step.covariances is not None:
-            _ellipses(axes, step.centres[parent], step.covariances[parent], colour)
+            _ellipses(axes, step.centers[parent], step.covariances[parent], color)
     room = torch.cat([trace.points, *(_tips(trace, index) for index in range(len(trace.steps)) if trace.directional)])
     low, high = room.min(0).values, room.max(0).values
     (x, y), half = ((low + high) / 2).tolist(), 0.56 * float((high - low).max()) or 1.0
@@ -157,23 +157,23 @@ def _draw_objective(axes: Any, trace: ClusterTrace, count: int) -> None:
 def _tips(trace: ClusterTrace, number: int) -> Tensor:
     """The ends of the arrows [j 2]: directions of parents, as long as these are active beside the farthest point."""
     step = trace.steps[number]
-    return float(trace.points.norm(dim=1).max()) * step.activations.unsqueeze(1) * unit(step.centres)
+    return float(trace.points.norm(dim=1).max()) * step.activations.unsqueeze(1) * unit(step.centers)
 
 
-def _arrow(axes: Any, tip: Tensor, colour: str, *, faint: bool) -> None:
-    look = {"color": colour, "alpha": 0.3, "linewidth": 1.0} if faint else {"color": colour, "linewidth": 2.2}
+def _arrow(axes: Any, tip: Tensor, color: str, *, faint: bool) -> None:
+    look = {"color": color, "alpha": 0.3, "linewidth": 1.0} if faint else {"color": color, "linewidth": 2.2}
     style = {"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0, "mutation_scale": 8 if faint else 14, **look}
     axes.annotate("", tip.tolist(), (0, 0), arrowprops=style, zorder=3 if faint else 4)
 
 
-def _ellipses(axes: Any, centre: Tensor, covariance: Tensor, colour: str) -> None:
+def _ellipses(axes: Any, center: Tensor, covariance: Tensor, color: str) -> None:
     """One and two standard deviations."""
     variances, turned = torch.linalg.eigh(covariance)
     angle = float(torch.rad2deg(torch.atan2(turned[1, 1], turned[0, 1])))
     for times, alpha in ((1, 0.9), (2, 0.45)):
         height, width = (2 * times * variances.clamp(min=0).sqrt()).tolist()
-        look = {"fill": False, "color": colour, "alpha": alpha, "linewidth": 1.3, "zorder": 3}
-        axes.add_patch(Ellipse((float(centre[0]), float(centre[1])), width, height, angle=angle, **look))
+        look = {"fill": False, "color": color, "alpha": alpha, "linewidth": 1.3, "zorder": 3}
+        axes.add_patch(Ellipse((float(center[0]), float(center[1])), width, height, angle=angle, **look))
 
 
 def _evenly(count: int, most: int) -> list[int]:

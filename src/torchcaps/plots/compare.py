@@ -68,12 +68,12 @@ def _curves_figure(found: Comparison, axis: int, title: str) -> Figure:
     order = list(dict.fromkeys(others(variant) for variant in found.variants))
     for place, key in enumerate(order):
         line = sorted(lines[key], key=lambda variant: float(variant.values[axis]))
-        colour = PALETTE[place % len(PALETTE)]
+        color = PALETTE[place % len(PALETTE)]
         numbers = [float(variant.values[axis]) for variant in line]
         means, spread = [variant.mean for variant in line], [variant.deviation or 0 for variant in line]
-        axes.errorbar(numbers, means, spread, color=colour, marker="o", ms=5, capsize=3, lw=1.8, label=", ".join(key))
+        axes.errorbar(numbers, means, spread, color=color, marker="o", ms=5, capsize=3, lw=1.8, label=", ".join(key))
         for number, variant in zip(numbers, line, strict=True):
-            axes.plot([number] * len(variant.scores), variant.scores, "o", color=colour, alpha=0.3, ms=3, mew=0)
+            axes.plot([number] * len(variant.scores), variant.scores, "o", color=color, alpha=0.3, ms=3, mew=0)
     numbers = sorted({float(variant.values[axis]) for variant in found.variants})
     if numbers[0] > 0 and numbers[-1] / numbers[0] > 20:
         axes.set_xscale("log")

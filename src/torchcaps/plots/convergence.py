@@ -38,8 +38,8 @@ def convergence_figure(
     for step, row in enumerate(grid):
         row[0].set_ylabel(f"iteration {step + 1}", fontsize=9)
         for parent, axes in enumerate(row):
-            colour = PALETTE[1] if parent in labels else PALETTE[0]
-            axes.stairs(counts[step, :, parent], edges, fill=True, color=colour, alpha=0.85)
+            color = PALETTE[1] if parent in labels else PALETTE[0]
+            axes.stairs(counts[step, :, parent], edges, fill=True, color=color, alpha=0.85)
             axes.axvline(
                 float(found.mean_distances[step, parent]), ymax=0.75, color="black", linewidth=1, linestyle="--"
             )

@@ -20,17 +20,17 @@ FILLS = {"word vectors": "#e8e8e8", "class capsules": "#f6d5bd", "mean of poses"
 
 
 def weights_figure(counts: Sequence[WeightCount], sizes: tuple[int, int, int, int]) -> Figure:
-    """Lines are matrices, and lines of one colour are the same matrix."""
+    """Lines are matrices, and lines of one color are the same matrix."""
     children, parents, in_dim, out_dim = sizes
     figure = Figure(figsize=(10.5, 4.8), layout="constrained")
     for axes, count in zip(figure.subplots(1, len(counts)), counts, strict=True):
         left, right = _few(children, 5), _few(parents, 4)
-        colours = colormaps["turbo"]
+        colors = colormaps["turbo"]
         lines = [(y, z) for y, i in left if i is not None for z, j in right if j is not None]
         for number, (y, z) in enumerate(lines):
             parent = next(place for place, (height, _) in enumerate(right) if height == z)
-            colour = colours(0.05 + 0.9 * number / len(lines)) if count.votes == "full" else PALETTE[parent]
-            axes.plot([0, 1], [y, z], color=colour, linewidth=1.6)
+            color = colors(0.05 + 0.9 * number / len(lines)) if count.votes == "full" else PALETTE[parent]
+            axes.plot([0, 1], [y, z], color=color, linewidth=1.6)
         for x, nodes, letter in ((0, left, "u"), (1, right, "v")):
             for height, index in nodes:
                 _node(axes, x, height, "⋮" if index is None else f"{letter}{index + 1}")

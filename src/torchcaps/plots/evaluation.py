@@ -42,9 +42,9 @@ def confusion_figure(result: Evaluation) -> Figure:
         for row in range(size):
             for column in range(size):
                 if counts[row, column]:
-                    colour = "white" if shares[row, column] > 0.4 else "black"
+                    color = "white" if shares[row, column] > 0.4 else "black"
                     text = str(int(counts[row, column]))
-                    axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=8)
+                    axes.text(column, row, text, ha="center", va="center", color=color, fontsize=8)
     return figure
 
 
@@ -53,7 +53,7 @@ def examples_figure(model: ImageModel, data: Examples, result: Evaluation, colum
     """One row of images answered rightly, from all classes in turn, then the mistakes, the most confident first.
 
     Below each image stands its reconstruction, drawn from the predicted capsule; where an image shows two things, each
-    is drawn in a colour of its own. Labels read truth -> answer (activation).
+    is drawn in a color of its own. Labels read truth -> answer (activation).
     """
     rows = torch.cat([spread(result, columns), worst_mistakes(result, 2 * columns)])
     batch = data.batch(rows)
@@ -78,7 +78,7 @@ def examples_figure(model: ImageModel, data: Examples, result: Evaluation, colum
 
 
 def _overlay(drawn: Tensor) -> Tensor:
-    """One thing [1 c h w] as it is; two grey things in red and green, yellow where they overlap."""
+    """One thing [1 c h w] as it is; two gray things in red and green, yellow where they overlap."""
     if len(drawn) == 1 or drawn.shape[1] != 1:
         return drawn.sum(0).clamp(max=1)
     return torch.stack([drawn[0, 0], drawn[1, 0], torch.zeros_like(drawn[0, 0])])

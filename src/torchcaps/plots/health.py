@@ -32,9 +32,9 @@ def entropy_figure(health: Health) -> Figure:
     most = max(len(layer.couplings.entropy) for layer in health.layers)
     for number, layer in enumerate(health.layers):
         entropy = layer.couplings.entropy
-        colour = PALETTE[number % len(PALETTE)]
+        color = PALETTE[number % len(PALETTE)]
         label = f"{layer.name} ({layer.routing})"
-        axes.plot(range(1, len(entropy) + 1), entropy, "o-", color=colour, lw=2, ms=7, label=label, clip_on=False)
+        axes.plot(range(1, len(entropy) + 1), entropy, "o-", color=color, lw=2, ms=7, label=label, clip_on=False)
     axes.axhline(1, color=GREY, lw=1, ls=":")
     axes.set_xticks(range(1, most + 1))
     axes.set_xlim(0.7, most + 0.3)
@@ -73,8 +73,8 @@ def mass_figure(health: Health) -> Figure:
     figure, panels = _panels(health, 4.6, 3.0)
     for axes, layer in zip(panels, health.layers, strict=True):
         mass = layer.couplings.mass
-        colours = [WRONG if value < STARVED else PALETTE[0] for value in mass.tolist()]
-        axes.bar(range(len(mass)), mass.tolist(), color=colours)
+        colors = [WRONG if value < STARVED else PALETTE[0] for value in mass.tolist()]
+        axes.bar(range(len(mass)), mass.tolist(), color=colors)
         axes.axhline(1, color=GREY, lw=1, ls="--")
         names = _parent_names(health, layer)
         if len(names) <= 30:
@@ -97,7 +97,7 @@ def ablations_figure(found: Ablations) -> Figure:
         rows += done or [(kind, "")]
     figures = {(row.kind, row.layer): row for row in found.rows}
     layers = list(dict.fromkeys(row.layer for row in found.rows if row.layer != ALL))
-    colours = {layer: PALETTE[place % len(PALETTE)] for place, layer in enumerate(layers)} | {ALL: GREY}
+    colors = {layer: PALETTE[place % len(PALETTE)] for place, layer in enumerate(layers)} | {ALL: GREY}
     figure = Figure(figsize=(7.6, 1.5 + 0.3 * len(rows) + 0.12 * len(kinds)), layout="constrained")
     axes = figure.add_subplot()
     low, high = found.interval
@@ -111,7 +111,7 @@ def ablations_figure(found: Ablations) -> Figure:
         if layer:
             row = figures[key]
             spread = [[row.accuracy - row.interval[0]], [row.interval[1] - row.accuracy]]
-            axes.barh(place, row.accuracy, 0.8, color=colours[layer], xerr=spread, error_kw={"lw": 1.2, "capsize": 2.5})
+            axes.barh(place, row.accuracy, 0.8, color=colors[layer], xerr=spread, error_kw={"lw": 1.2, "capsize": 2.5})
         else:
             why = [reason for (left, _), reason in found.left_out.items() if left == kind][-1]
             axes.text(0.01, place, f"cannot be done: {why}", va="center", fontsize=9, color=GREY)

@@ -32,8 +32,8 @@ def jumble_figure(sets: Mapping[str, Shown], results: Mapping[str, JumbleResult]
                 f"{plain(shown.classes[label][:10])} ({result.activations[row, label]:.2f})"
                 for label in result.predictions[row].tolist()
             ]
-            colour = RIGHT if result.right[row] else WRONG
-            axes.set_title(("\n" if long else " ").join(answers), fontsize=8.5, pad=2, color=colour, parse_math=False)
+            color = RIGHT if result.right[row] else WRONG
+            axes.set_title(("\n" if long else " ").join(answers), fontsize=8.5, pad=2, color=color, parse_math=False)
         top = grid[0, column]
         top.text(0.5, 1.34 if long else 1.22, TITLES.get(kind, kind), transform=top.transAxes, ha="center", fontsize=10)
     figure.suptitle("answer (activation) to whole and jumbled images", fontsize=10, color=GREY, y=0.995)
@@ -41,7 +41,7 @@ def jumble_figure(sets: Mapping[str, Shown], results: Mapping[str, JumbleResult]
 
 
 def confidence_figure(results: Mapping[str, Mapping[str, JumbleResult]]) -> Figure:
-    """For each run a row: histograms of the confidence on whole images (grey) and on jumbled ones (colour)."""
+    """For each run a row: histograms of the confidence on whole images (gray) and on jumbled ones (color)."""
     kinds = [kind for kind in next(iter(results.values())) if kind != "whole"]
     figure = Figure(figsize=(2.3 * len(kinds) + 0.6, 1.9 * len(results) + 0.9), layout="constrained")
     grid = figure.subplots(len(results), len(kinds), squeeze=False, sharex=True, sharey=True)
@@ -49,11 +49,11 @@ def confidence_figure(results: Mapping[str, Mapping[str, JumbleResult]]) -> Figu
     for row, (name, found) in enumerate(results.items()):
         for column, kind in enumerate(kinds):
             axes = grid[row, column]
-            for which, colour, filled in (("whole", GREY, "stepfilled"), (kind, PALETTE[row % len(PALETTE)], "step")):
+            for which, color, filled in (("whole", GREY, "stepfilled"), (kind, PALETTE[row % len(PALETTE)], "step")):
                 values = found[which].confidence.clamp(0, 1).numpy()
                 share = [1 / len(values)] * len(values)
                 alpha, line = (0.35, 0) if filled == "stepfilled" else (1, 1.8)
-                axes.hist(values, edges, weights=share, color=colour, histtype=filled, alpha=alpha, linewidth=line)
+                axes.hist(values, edges, weights=share, color=color, histtype=filled, alpha=alpha, linewidth=line)
             mean = float(found[kind].confidence.mean())
             axes.axvline(mean, color=PALETTE[row % len(PALETTE)], linestyle=":", linewidth=1)
             behind = {"facecolor": "white", "edgecolor": "none", "pad": 1}
@@ -64,5 +64,5 @@ def confidence_figure(results: Mapping[str, Mapping[str, JumbleResult]]) -> Figu
                 axes.set_title(TITLES.get(kind, kind), fontsize=10)
         grid[row, 0].set_ylabel(plain(name), parse_math=False)
     figure.supxlabel("confidence: activation of the class named (of the second, side by side)", fontsize=9)
-    figure.suptitle("share of images by confidence: whole (grey) and jumbled (line)", fontsize=10, color=GREY)
+    figure.suptitle("share of images by confidence: whole (gray) and jumbled (line)", fontsize=10, color=GREY)
     return figure

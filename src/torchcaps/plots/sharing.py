@@ -30,7 +30,7 @@ def sharing_figure(shown: Sharing, image: Float[Tensor, "c h w"], classes: Seque
     picture.set_title("the image", fontsize=10, color=GREY)
     parents = [f"{plain(classes[parent])}   {value:.2f}" for parent, value in enumerate(shown.couplings.tolist())]
     total = float(shown.couplings.sum())
-    _fan(split, f"child {shown.child}", parents, shown.couplings, outward=True, colours=_colours(shown))
+    _fan(split, f"child {shown.child}", parents, shown.couplings, outward=True, colors=_colors(shown))
     split.set_title(f"child {shown.child} is split among its parents:\nits couplings sum to {total:.2f}", fontsize=10)
     order = shown.parts.abs().argsort(descending=True)
     strongest, rest = order[:count], order[count:]
@@ -40,8 +40,8 @@ def sharing_figure(shown: Sharing, image: Float[Tensor, "c h w"], classes: Seque
         names.append(f"{len(rest):,} more   {float(shown.parts[rest].sum()):+.1%}")
         values = torch.cat([values, shown.parts[rest].sum(0, keepdim=True)])
     name = plain(classes[shown.parent])
-    colours = [_tint(shown.parent)] * len(strongest) + ["#bbbbbb"] * bool(len(rest))
-    _fan(receive, name, names, values, outward=False, colours=colours)
+    colors = [_tint(shown.parent)] * len(strongest) + ["#bbbbbb"] * bool(len(rest))
+    _fan(receive, name, names, values, outward=False, colors=colors)
     length, active = float(shown.received.norm()), float(shown.activations[shown.parent])
     title = f"parent {name} receives s = Σ c u from all children:\nlength {length:.2f}, activation {active:.2f}"
     receive.set_title(title, fontsize=10, parse_math=False)
@@ -75,7 +75,7 @@ def agreement_figure(shown: Agreement, classes: Sequence[str]) -> Figure:
         held = f"the plane holds {float(shown.held[place]):.0%} of the votes"
         axes.set_xlabel(f"to the right: agreement with {name}; {held}", fontsize=9, color=GREY, parse_math=False)
     figure.suptitle(
-        "purple: a parent's direction    orange: one child's votes    grey: strong votes of others", fontsize=9
+        "purple: a parent's direction    orange: one child's votes    gray: strong votes of others", fontsize=9
     )
     return figure
 
@@ -84,20 +84,20 @@ def _tint(parent: int) -> str:
     return PALETTE[parent % len(PALETTE)]
 
 
-def _colours(shown: Sharing) -> list[str]:
+def _colors(shown: Sharing) -> list[str]:
     return [_tint(parent) for parent in range(len(shown.couplings))]
 
 
-def _fan(axes: Any, hub: str, names: list[str], widths: Tensor, *, outward: bool, colours: list[str]) -> None:
+def _fan(axes: Any, hub: str, names: list[str], widths: Tensor, *, outward: bool, colors: list[str]) -> None:
     """Ribbons between one capsule and many, from left to right; the hub is left where it gives (outward)."""
     axes.set(xlim=(-0.35, 1.75) if outward else (-0.95, 1.35), ylim=(len(names) - 0.4, -0.6))
     axes.set_axis_off()
     middle = (len(names) - 1) / 2
-    for row, (name, width, colour) in enumerate(zip(names, widths.tolist(), colours, strict=True)):
+    for row, (name, width, color) in enumerate(zip(names, widths.tolist(), colors, strict=True)):
         near, far = (
             (middle + 0.04 * (row - middle), float(row)) if outward else (float(row), middle + 0.04 * (row - middle))
         )
-        _ribbon(axes, near, far, abs(width), colour if width >= 0 else WRONG)
+        _ribbon(axes, near, far, abs(width), color if width >= 0 else WRONG)
         place, side = (1.04, "left") if outward else (-0.04, "right")
         axes.text(place, row, name, ha=side, va="center", fontsize=9, parse_math=False)
     x = 0.0 if outward else 1.0
@@ -115,11 +115,11 @@ def _fan(axes: Any, hub: str, names: list[str], widths: Tensor, *, outward: bool
     )
 
 
-def _ribbon(axes: Any, left: float, right: float, share: float, colour: str) -> None:
+def _ribbon(axes: Any, left: float, right: float, share: float, color: str) -> None:
     curve = Curve([(0, left), (0.5, left), (0.5, right), (1, right)], [Curve.MOVETO, *([Curve.CURVE4] * 3)])
-    axes.add_patch(PathPatch(curve, fill=False, edgecolor=colour, linewidth=THICK * share, alpha=0.75, capstyle="butt"))
+    axes.add_patch(PathPatch(curve, fill=False, edgecolor=color, linewidth=THICK * share, alpha=0.75, capstyle="butt"))
 
 
-def _arrow(axes: Any, tip: Tensor, colour: str, width: float) -> None:
+def _arrow(axes: Any, tip: Tensor, color: str, width: float) -> None:
     style = {"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0, "mutation_scale": 8 + 4 * width}
-    axes.annotate("", tip.tolist(), (0, 0), arrowprops={**style, "color": colour, "linewidth": width})
+    axes.annotate("", tip.tolist(), (0, 0), arrowprops={**style, "color": color, "linewidth": width})

@@ -1,4 +1,4 @@
-"""What all pictures share: colours, images, and how they are saved."""
+"""What all pictures share: colors, images, and how they are saved."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchcaps._core.files import atomic_write
 from torchcaps._core.neutral import shown
 
 RIGHT, WRONG, GREY = "#1b7837", "#b2182b", "#555555"
-# Told apart by the colour-blind as well (Okabe and Ito 2008), for classes, clusters and curves.
+# Told apart by the color-blind as well (Okabe and Ito 2008), for classes, clusters and curves.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#000000")
 
 
@@ -51,7 +51,7 @@ def save_frames(figures: Sequence[Figure], path: Path, seconds: Sequence[float])
 
 
 def show_image(axes: Any, image: Tensor) -> None:
-    """An image [c h w] from 0 to 1: colour if it has three channels, else the first one in grey."""
+    """An image [c h w] from 0 to 1: color if it has three channels, else the first one in gray."""
     if image.shape[0] == 3:
         axes.imshow(image.movedim(0, -1).clamp(0, 1).numpy())
     else:

@@ -17,10 +17,10 @@ def training_figure(rows: Sequence[Mapping[str, str]]) -> Figure:
     panels = figure.subplots(1, 2)
     epochs = [int(row["epoch"]) for row in rows]
     for axes, what in zip(panels, ("loss", "accuracy"), strict=True):
-        for part, colour in (("train", PALETTE[0]), ("validation", PALETTE[1])):
+        for part, color in (("train", PALETTE[0]), ("validation", PALETTE[1])):
             values = [float(row[f"{part}_{what}"]) for row in rows]
             if not all(map(math.isnan, values)):
-                axes.plot(epochs, values, "o-", color=colour, ms=3.5, lw=1.6, label=part)
+                axes.plot(epochs, values, "o-", color=color, ms=3.5, lw=1.6, label=part)
         axes.set_title(what, loc="left", fontsize=10)
         axes.set_xlabel("epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -28,7 +28,7 @@ def tree_figure(tree: Tree, classes: Sequence[str], maps: Mapping[int, Tensor] |
     these pixels for the strongest one, and orange dots the share of each place in all that reaches the class. Capsules
     that see the whole image stand in a column, with what moves them beside (maps: [h w] by numbers of capsules).
     """
-    colours = {label: PALETTE[place % len(PALETTE)] for place, label in enumerate(tree.roots)}
+    colors = {label: PALETTE[place % len(PALETTE)] for place, label in enumerate(tree.roots)}
     height, width = tree.image.shape[-2:]
     wide = width / height
     spots: dict[int, Point] = {}
@@ -52,9 +52,9 @@ def tree_figure(tree: Tree, classes: Sequence[str], maps: Mapping[int, Tensor] |
         else:
             spots |= _column(axes, nodes, left, maps if layer == 0 else None, wide)
             left += 0.75
-    spots |= _classes(axes, tree, classes, left, colours)
+    spots |= _classes(axes, tree, classes, left, colors)
     for layer in range(1, tree.layers):
-        _lines(axes, tree, layer, spots, colours)
+        _lines(axes, tree, layer, spots, colors)
     for place, node in enumerate(tree.nodes):
         if node.layer < tree.layers - 1:
             axes.scatter(*spots[place], s=6 + 30 * node.activation, c="white", edgecolors="black", lw=0.7, zorder=4)
@@ -73,7 +73,7 @@ def tree_figure(tree: Tree, classes: Sequence[str], maps: Mapping[int, Tensor] |
 def moves_figure(moves: Moves, classes: Sequence[str], columns: int = 4) -> Figure:
     """A panel for each of the strongest parts: its couplings to the classes, from iteration to iteration.
 
-    The class is drawn in blue, the three next best ones in colours, the others in grey. Where there is one iteration
+    The class is drawn in blue, the three next best ones in colors, the others in gray. Where there is one iteration
     only, its couplings are bars.
     """
     steps, parts, count = moves.couplings.shape
@@ -83,7 +83,7 @@ def moves_figure(moves: Moves, classes: Sequence[str], columns: int = 4) -> Figu
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     order = moves.couplings[-1].mean(0).argsort(descending=True).tolist()
     others = [label for label in order if label != moves.label]
-    colours = dict(zip([moves.label, *others[:3]], PALETTE, strict=False))
+    colors = dict(zip([moves.label, *others[:3]], PALETTE, strict=False))
     low, high = min(0.0, 1.1 * float(moves.couplings.min())), 1.08 * float(moves.couplings.max())
     for axes in grid.flat[parts:]:
         axes.set_axis_off()
@@ -91,7 +91,7 @@ def moves_figure(moves: Moves, classes: Sequence[str], columns: int = 4) -> Figu
         axes = grid.flat[number]
         for label in reversed([moves.label, *others]):
             values = moves.couplings[:, number, label]
-            shade = colours.get(label, FAINT)
+            shade = colors.get(label, FAINT)
             if steps == 1:
                 axes.bar(label, float(values[0]), color=shade)
             else:
@@ -108,13 +108,13 @@ def moves_figure(moves: Moves, classes: Sequence[str], columns: int = 4) -> Figu
         axes = grid[(parts - 1 - column) // columns, column]
         axes.tick_params(labelbottom=True)
         if steps == 1:
-            few = range(count) if count <= SHOWN else sorted(colours)
+            few = range(count) if count <= SHOWN else sorted(colors)
             axes.set_xticks(few, [plain(classes[label])[:8] for label in few], parse_math=False)
         else:
             axes.set_xticks(range(1, steps + 1))
             axes.set_xlabel("iteration", fontsize=8)
-    handles = [Rectangle((0, 0), 1, 1, color=colour) for colour in colours.values()]
-    labels = [plain(classes[label]) for label in colours]
+    handles = [Rectangle((0, 0), 1, 1, color=color) for color in colors.values()]
+    labels = [plain(classes[label]) for label in colors]
     if len(others) > 3:
         handles.append(Rectangle((0, 0), 1, 1, color=FAINT))
         labels.append("others")
@@ -197,9 +197,7 @@ def _column(
     return spots
 
 
-def _classes(
-    axes: Any, tree: Tree, classes: Sequence[str], left: float, colours: Mapping[int, str]
-) -> dict[int, Point]:
+def _classes(axes: Any, tree: Tree, classes: Sequence[str], left: float, colors: Mapping[int, str]) -> dict[int, Point]:
     """The column of classes with their activations; gives the spots of the roots."""
     count = len(tree.activations)
     shown = list(range(count))
@@ -211,18 +209,18 @@ def _classes(
     for row, label in enumerate(shown):
         y = 0.5 + (row - (len(shown) - 1) / 2) * step
         active = float(tree.activations[label])
-        colour = colours.get(label, FAINT)
-        axes.scatter(left, y, s=26, c=colour, zorder=4)
+        color = colors.get(label, FAINT)
+        axes.scatter(left, y, s=26, c=color, zorder=4)
         axes.text(left + 0.05, y, _short(classes[label]), va="center", fontsize=8, parse_math=False)
         start = left + 0.07 + LETTER * max(len(_short(name)) for name in classes)
-        axes.add_patch(Rectangle((start, y - 0.18 * step), 0.25 * active, 0.36 * step, color=colour, lw=0))
+        axes.add_patch(Rectangle((start, y - 0.18 * step), 0.25 * active, 0.36 * step, color=color, lw=0))
         axes.text(start + 0.02 + 0.25 * active, y, f"{active:.2f}", va="center", fontsize=7, color=GREY)
         if label in tree.roots:
             spots[tree.roots.index(label)] = (left, y)  # the roots are the first nodes
     return spots
 
 
-def _lines(axes: Any, tree: Tree, layer: int, spots: Mapping[int, Point], colours: Mapping[int, str]) -> None:
+def _lines(axes: Any, tree: Tree, layer: int, spots: Mapping[int, Point], colors: Mapping[int, str]) -> None:
     """The edges into a layer, each bent so that it arrives level."""
     edges = tree.into(layer)
     largest = max((edge.coupling for edge in edges), default=1.0)
@@ -231,4 +229,4 @@ def _lines(axes: Any, tree: Tree, layer: int, spots: Mapping[int, Point], colour
         half = (x + to_x) / 2
         curve = Curve([(x, y), (half, y), (half, to_y), (to_x, to_y)], [1, 4, 4, 4])
         width = 0.3 + 2.9 * edge.coupling / largest
-        axes.add_patch(PathPatch(curve, fill=False, ec=colours[edge.label], lw=width, alpha=0.7, zorder=3))
+        axes.add_patch(PathPatch(curve, fill=False, ec=colors[edge.label], lw=width, alpha=0.7, zorder=3))

@@ -48,8 +48,8 @@ class Attention(Routing):
             self.prior = nn.Parameter(torch.zeros(in_capsules, out_capsules))
 
     @property
-    def normalised(self) -> bool:
-        return super().normalised and self.prior is None
+    def normalized(self) -> bool:
+        return super().normalized and self.prior is None
 
     def start(self, votes: Votes, weights: Activations) -> Tensor:
         everything = combine(weights.unsqueeze(-1).expand(votes.shape[:-1]), votes)

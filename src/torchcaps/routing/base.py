@@ -50,7 +50,7 @@ class Routing(nn.Module):
 
     loss: str = "margin"  # the loss that suits the activations: "margin", "spread", or "nll" for shares that sum to one
     averages: bool = False  # are parents means of votes, or sums?
-    translates: bool = False  # do clusters move along when all votes do? Then the loop sees votes centred on their mean
+    translates: bool = False  # do clusters move along when all votes do? Then the loop sees votes about their mean
     sees_weights: bool = False  # does `update` ask for the children's own weights, beside what couplings leave of them?
     uses_activations: bool = False  # do the children's activations weigh their votes?
     in_capsules: int | None = None  # sizes that learned parameters fix; None where any size will do
@@ -91,7 +91,7 @@ class Routing(nn.Module):
         raise NotImplementedError
 
     def assign(self, votes: Votes, clusters: Any, scores: Tensor, step: int) -> Tensor:
-        """E-step: how well each parent explains each child, as unnormalised log scores [*b i j].
+        """E-step: how well each parent explains each child, as unnormalized log scores [*b i j].
 
         An `assign` that has one more argument, `over_parents`, is told who competes: `over_parents(values, torch.sum)`
         sums pairs over all parents of a child, and `over_parents.local` says whether these are the axis j.
@@ -127,7 +127,7 @@ class Routing(nn.Module):
         return sample_parents(like, parents, self.sampling) if self.training and self.sampling < 1 else None
 
     @property
-    def normalised(self) -> bool:
+    def normalized(self) -> bool:
         """Do a child's couplings sum to one?"""
         return not self.leaky
 
@@ -219,7 +219,7 @@ class Routing(nn.Module):
         place: dict[str, Tensor] = {}
         pivot: Tensor | None = None
         if self.translates:
-            votes, pivot = votes.centred(mask)
+            votes, pivot = votes.centered(mask)
             place["origin"] = -pivot
         if self.sees_weights:
             place["own"] = weights

@@ -79,7 +79,7 @@ def _dtype(subject: _Subject) -> None:
 def _couplings(subject: _Subject) -> None:
     votes = subject.votes(2)
     total = subject.routing(votes, subject.activations(votes)).couplings.sum(-1)
-    if subject.routing.normalised:
+    if subject.routing.normalized:
         _require(_same(total, torch.ones_like(total)), "a child's couplings must sum to one over its parents")
     elif subject.routing.leaky:
         _require(bool((total <= 1 + 1e-9).all()), "a leaky child's couplings must sum to at most one")

@@ -1,6 +1,6 @@
-"""Entropy-regularised routing clusters votes by inner product with unit centres: Algorithm 2.
+"""Entropy-regularized routing clusters votes by inner product with unit centers: Algorithm 2.
 
-Wang, Liu 2018, "An Optimization View on Dynamic Routing Between Capsules": minimise
+Wang, Liu 2018, "An Optimization View on Dynamic Routing Between Capsules": minimize
 -Sum c_ij <u_j|i, s_j> + alpha Sum c_ij log c_ij over couplings that sum to one and |s_j| <= 1.
 Equation numbers are those of He 2018, "Principles of capsule networks", eqs. 38-40.
 """
@@ -70,7 +70,7 @@ class Entropy(Routing):
     def objective(
         self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Tensor, step: int
     ) -> Tensor | None:
-        """Eq. 38 at these couplings and their best centres; a changing entropy weight has no one objective."""
+        """Eq. 38 at these couplings and their best centers; a changing entropy weight has no one objective."""
         if len(set(self.entropy_weights)) != 1:
             return None
         agreement = length(clusters).sum(-1)  # Sum_i c_ij <u_j|i, s_j> = |s^_j|

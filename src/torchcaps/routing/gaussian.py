@@ -1,4 +1,4 @@
-"""Gaussian routing clusters votes by a mixture of Gaussians: plain expectation-maximisation.
+"""Gaussian routing clusters votes by a mixture of Gaussians: plain expectation-maximization.
 
 Su Jianlin 2018, "Matrix capsules and EM routing" (kexue.fm 5155), eqs. 4, 6, 7, 9 (full covariance), 10 (diagonal)
 and 11 (one fixed variance for all).
@@ -96,11 +96,11 @@ class Gaussian(Routing):
     def _damp(self, means: Tensor, previous: Tensor | None) -> Tensor:
         return means
 
-    def _full_covariances(self, centred: Tensor, weights: Tensor, masses: Tensor) -> Tensor:
-        scatter = torch.einsum("...ijd,...ijf->...jdf", centred * weights.unsqueeze(-1), centred)  # eq. 7
+    def _full_covariances(self, centered: Tensor, weights: Tensor, masses: Tensor) -> Tensor:
+        scatter = torch.einsum("...ijd,...ijf->...jdf", centered * weights.unsqueeze(-1), centered)  # eq. 7
         covariances = scatter / masses[..., None, None]
         scale = 1 + covariances.diagonal(dim1=-2, dim2=-1).mean(-1)
-        eye = torch.eye(centred.shape[-1], dtype=centred.dtype, device=centred.device)
+        eye = torch.eye(centered.shape[-1], dtype=centered.dtype, device=centered.device)
         return covariances + self.variance_floor * scale[..., None, None] * eye
 
     def _log_prior(self, masses: Tensor, covariances: Tensor, step: int) -> Tensor:
@@ -111,9 +111,9 @@ class Gaussian(Routing):
         """sharpness log N(vote; mean, covariance) + offset [*b j], for every pair, [*b i j] (eqs. 2, 10)."""
         sharpness = self.sharpness
         if self.covariance == "full":
-            centred = as_votes(votes).dense() - clusters.means.unsqueeze(-3)
+            centered = as_votes(votes).dense() - clusters.means.unsqueeze(-3)
             root = torch.linalg.cholesky_ex(clusters.covariances).L
-            white = torch.linalg.solve_triangular(root, centred.movedim(-3, -1), upper=False)  # [*b j d i]
+            white = torch.linalg.solve_triangular(root, centered.movedim(-3, -1), upper=False)  # [*b j d i]
             exponents = -sharpness / 2 * white.square().sum(-2).mT
             logarithm = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         else:

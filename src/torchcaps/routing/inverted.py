@@ -1,4 +1,4 @@
-"""Inverted attention routing clusters votes by inner product with layer-normalised sums: parents compete for children.
+"""Inverted attention routing clusters votes by inner product with layer-normalized sums: parents compete for children.
 
 Tsai, Srivastava, Goh, Salakhutdinov 2020, "Capsules with Inverted Dot-Product Attention Routing", algorithm 1 and eqs.
 2-4: agreements a_ij = <p_j, v_ij> / sqrt(d), couplings softmax_j(a_ij), poses p_j = LayerNorm(Sum_i r_ij v_ij). The
@@ -27,7 +27,7 @@ EPSILON = 1e-5  # beside the variance of a layer norm, as everywhere
 
 
 class Inverted(Routing):
-    """Each parent is the layer-normalised sum of its votes; a learned direction of poses tells whether it is there.
+    """Each parent is the layer-normalized sum of its votes; a learned direction of poses tells whether it is there.
 
     gain and shift are those of the layer norm, one for each dimension, the same for all parents; so are the direction
     and the threshold of the activation.

@@ -1,6 +1,6 @@
 """KDE routing clusters votes by climbing their density: parents are modes, found by mean shift.
 
-Zhang, Zhao, Wu, Zhou 2018, "Fast Dynamic Routing Based on Weighted Kernel Density Estimation": maximise the weighted
+Zhang, Zhao, Wu, Zhou 2018, "Fast Dynamic Routing Based on Weighted Kernel Density Estimation": maximize the weighted
 density Sum_ij c_ij k(|u_j|i - v_j|^2 / h^2) over modes v_j and couplings. This is the paper's mean shift (FRMS): v_j
 moves to the mean of its votes, each weighed by c_ij and by -k' where v_j was, and scores grow by a multiple of k. (Its
 other way, by EM, is `kmeans` where kernels are Gaussian.) Adaptive stopping: Zhao et al. 2019, "Towards Scalable and

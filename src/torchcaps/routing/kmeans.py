@@ -18,14 +18,14 @@ from torchcaps.routing.base import Routing
 from torchcaps.votes.algebra import Votes
 
 
-class Centres(NamedTuple):
+class Centers(NamedTuple):
     means: Tensor  # [*b j d]
     masses: Tensor  # [*b j]
 
 
 def weighted_means(
     votes: Votes, weights: Couplings, previous: Tensor | None, origin: Tensor | None, mass_floor: float
-) -> Centres:
+) -> Centers:
     """The means of the votes under these weights; one with less mass than the floor stays where it was."""
     sums, masses = combine(weights, votes), mass(weights)
     floored = masses.clamp(min=mass_floor).unsqueeze(-1)
@@ -33,14 +33,14 @@ def weighted_means(
     if origin is not None:  # what mass is missing counts as mass there
         means = means + origin * (1 - masses.unsqueeze(-1) / floored)
     empty = (masses < mass_floor).unsqueeze(-1)
-    return Centres(means if previous is None else torch.where(empty, previous, means), masses)
+    return Centers(means if previous is None else torch.where(empty, previous, means), masses)
 
 
 class KMeans(Routing):
     """Soft k-means.
 
-    distance: "euclidean" (d = |u - v|^2, centres are means, activations are shares of the children) or "inner"
-    (d = -<u, v/|v|>, centres are sums, squashed at the end, activations are lengths). sharpness: K. A mean with less
+    distance: "euclidean" (d = |u - v|^2, centers are means, activations are shares of the children) or "inner"
+    (d = -<u, v/|v|>, centers are sums, squashed at the end, activations are lengths). sharpness: K. A mean with less
     mass than mass_floor stays where it was.
     """
 
@@ -67,23 +67,23 @@ class KMeans(Routing):
         self,
         votes: Votes,
         weights: Couplings,
-        previous: Centres | None,
+        previous: Centers | None,
         step: int,
         origin: Tensor | None = None,
-    ) -> Centres:
+    ) -> Centers:
         if self.distance == "inner":
-            return Centres(combine(weights, votes), mass(weights))
+            return Centers(combine(weights, votes), mass(weights))
         return weighted_means(votes, weights, None if previous is None else previous.means, origin, self.mass_floor)
 
-    def _distances(self, votes: Votes, clusters: Centres) -> Tensor:
+    def _distances(self, votes: Votes, clusters: Centers) -> Tensor:
         if self.distance == "inner":
             return -agree(votes, unit(clusters.means))
         return distances(votes, clusters.means)
 
-    def assign(self, votes: Votes, clusters: Centres, scores: Tensor, step: int) -> Tensor:
+    def assign(self, votes: Votes, clusters: Centers, scores: Tensor, step: int) -> Tensor:
         return -self.sharpness * self._distances(votes, clusters)
 
-    def read(self, clusters: Centres, couplings: Couplings, weights: Activations) -> Routed:
+    def read(self, clusters: Centers, couplings: Couplings, weights: Activations) -> Routed:
         if self.distance == "inner":
             poses = squash(clusters.means)
             return Routed(poses, length(poses), couplings)
@@ -91,7 +91,7 @@ class KMeans(Routing):
         return Routed(clusters.means, shares, couplings)
 
     def objective(
-        self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Centres, step: int
+        self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Centers, step: int
     ) -> Tensor | None:
         """Sum_ij c_ij d_ij + 1/K Sum_ij c_ij log c_ij, whose minimum over the couplings is the softened loss."""
         loss = (couplings * self._distances(votes, clusters)).sum((-1, -2))

@@ -6,7 +6,7 @@ floors.
 
 Differs from the paper: each dimension has a Gaussian-Gamma posterior of its own (a Wishart of dimension one, so its
 degrees of freedom start at 2 as the paper's at d + 1), because the diagonal of a d-dimensional Wishart is no exact
-step and need not raise the evidence bound. Activations are not normalised over a batch, as no result may depend on
+step and need not raise the evidence bound. Activations are not normalized over a batch, as no result may depend on
 batch mates; beta_use counts with the entropy, as in `em`. Responsibilities have E log pi_j in them, as Bishop 10.46.
 """
 
@@ -131,7 +131,7 @@ class Variational(Gaussian):
     def objective(
         self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Mixture, step: int
     ) -> Tensor | None:
-        """Minus the evidence lower bound (10.70): at the best posterior, a ratio of normalising constants."""
+        """Minus the evidence lower bound (10.70): at the best posterior, a ratio of normalizing constants."""
         if self.sharpness != 1:
             return None
         masses, dim = clusters.masses, votes.shape[-1]
@@ -148,7 +148,7 @@ class Variational(Gaussian):
 
 
 def _log_beta(counts: Tensor) -> Tensor:
-    """The logarithm of a Dirichlet's normalising constant, inverted."""
+    """The logarithm of a Dirichlet's normalizing constant, inverted."""
     return torch.lgamma(counts).sum(-1) - torch.lgamma(counts.sum(-1))
 
 

@@ -77,8 +77,8 @@ class TrainConfig:
 
     size: Count = None
     """Resize images to this many pixels a side."""
-    colour: Annotated[bool | None, arg(metavar="True|False", help_behavior_hint="")] = None
-    """Pictures of a folder in colour or in grey; left out, as they are."""
+    color: Annotated[bool | None, arg(metavar="True|False", help_behavior_hint="")] = None
+    """Pictures of a folder in color or in gray; left out, as they are."""
     viewpoint: Annotated[Viewpoint | None, arg(metavar="NAME", help_behavior_hint="")] = None
     """azimuth or elevation: train on some of them only; evaluate then tells familiar and novel viewpoints apart."""
 
@@ -150,7 +150,7 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class Train(TrainConfig):
-    """Train a network on labelled images or texts and keep it in a run folder: weights, metrics, split, options."""
+    """Train a network on labeled images or texts and keep it in a run folder: weights, metrics, split, options."""
 
     config: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
     """Take the options from this JSON file (the config.json of a run); those given beside it win."""

@@ -32,7 +32,7 @@ _HINTON = {
 }
 # Beside the calibrated start of `models/calibrate.py`: what makes EM routing learn in minutes rather than days.
 _EM_OPTIONS = ("sharpness=0.0625", "variance_floor=0.1")
-_EM_MATRIX = ("standardise=true", "batch_norm=true", "normalize_poses=true", *_EM_OPTIONS)
+_EM_MATRIX = ("standardize=true", "batch_norm=true", "normalize_poses=true", *_EM_OPTIONS)
 _ROUTING_OPTIONS: dict[str | None, tuple[str, ...]] = {"em": _EM_OPTIONS, "heinsen": ("variance_floor=0.1",)}
 RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     "efficient": {
@@ -55,7 +55,7 @@ RECIPES: dict[str, dict[str, dict[str, Any]]] = {
         "paper": {**_SABOUR, "epochs": 50, "augment": "shift"},
     },
 }
-RECIPES["matrix"]["paper"] = {**_HINTON, "option": ("standardise=true",)}
+RECIPES["matrix"]["paper"] = {**_HINTON, "option": ("standardize=true",)}
 RECIPES["cnn-norb"] = {**RECIPES["cnn"], "paper": {**RECIPES["matrix"]["paper"], "weight_decay": 0.0}}
 _TEXT = {
     **_COMMON,
@@ -151,7 +151,7 @@ def _check_kind(config: TrainConfig, texts: bool) -> None:
     if (config.model in TEXT) != texts:
         fitting = [name for name in RECIPES if (name in TEXT) == texts]
         raise complaint("train", f"a model for {kind}", f"{config.model}, which is for {other}", _one_of(fitting))
-    useless: tuple[str, ...] = ("size", "colour", "viewpoint", "augment", "reconstruction")
+    useless: tuple[str, ...] = ("size", "color", "viewpoint", "augment", "reconstruction")
     useless = useless if texts else ("text", "label", "separator", "vectors", "max_length", "encoding", "tune")
     plain = (None, (), "none", 0.0, "utf-8") if texts else (None, (), "utf-8", True)
     given = [name for name in useless if getattr(config, name) not in plain]

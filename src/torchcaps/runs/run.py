@@ -27,7 +27,7 @@ import torch
 from torchcaps.runs.config import PLAIN, TrainConfig, filled, save_config
 from torchcaps.data import (
     DATASETS,
-    Labelled,
+    Labeled,
     Names,
     Splits,
     TextSet,
@@ -89,7 +89,7 @@ class Run:
     def begin(self, parts: Splits, vocabulary: Vocabulary | None = None) -> Run:
         """Write down what the run is to be, in a new folder."""
         check_new(self.folder)
-        stored = {word: part for word, part in parts._asdict().items() if isinstance(part, Labelled)}
+        stored = {word: part for word, part in parts._asdict().items() if isinstance(part, Labeled)}
         marks = {word: part.fingerprint() for word, part in stored.items()}
         run = replace(self, facts=replace(self.facts, fingerprints=marks))
         try:
@@ -165,7 +165,7 @@ class Run:
         own = self.config.data_dir
         return (given, nullcontext()) if given is not None or own is None else (own, only_reading())
 
-    def load_parts(self, data: Labelled | Splits | None = None, data_dir: Path | None = None) -> Splits:
+    def load_parts(self, data: Labeled | Splits | None = None, data_dir: Path | None = None) -> Splits:
         """The data of this run (or a copy of them) in the parts that were written down; others are refused."""
         if data is None:
             if self.config.data not in DATASETS and not Path(self.config.data).exists():
@@ -174,16 +174,16 @@ class Run:
             folder, allowed = self.data_folder(data_dir)
             with allowed:
                 data = read_data(replace(self.config, data_dir=folder))
-        parts = self._as_written(data) if isinstance(data, Labelled) else limit(data, self.config)
+        parts = self._as_written(data) if isinstance(data, Labeled) else limit(data, self.config)
         for word, known in self.facts.fingerprints.items():
             part = getattr(parts, word)
-            if not isinstance(part, Labelled) or part.fingerprint() != known:
+            if not isinstance(part, Labeled) or part.fingerprint() != known:
                 what = "pixels" if self.facts.vocabulary is None else "texts"
                 got = f"other {what} or labels in the {word} part"
                 raise complaint(self.config.data, "the data of this run", got, "Put the data back as they were.")
         return self.readable(parts)
 
-    def own_parts(self, data: Labelled) -> Splits | None:
+    def own_parts(self, data: Labeled) -> Splits | None:
         """The parts of this run, if these are its data in another place (perhaps with more beside them); else None."""
         try:
             return self.load_parts(data)
@@ -205,9 +205,9 @@ class Run:
         how = {"vocabulary": self.words(), "max_length": self.config.max_length}
         return Splits(*(part if part is None else replace(part, **how) for part in parts))
 
-    def _as_written(self, data: Labelled) -> Splits:
+    def _as_written(self, data: Labeled) -> Splits:
         find = row_finder(data.names)
-        parts: dict[str, Labelled] = {}
+        parts: dict[str, Labeled] = {}
         for word, names in self.split_names().items():
             found = find(names)
             if len(found) < len(names):
@@ -247,18 +247,18 @@ def parts_for(run: Run, source: str | None = None, data_dir: Path | None = None)
     config = run.config
     if source is None:
         return run.load_parts(data_dir=data_dir)
-    size, colour = config.size, None
+    size, color = config.size, None
     if run.facts.image_shape is not None:
         channels, height, width = run.facts.image_shape
-        colour = {1: False, 3: True}.get(channels)
+        color = {1: False, 3: True}.get(channels)
         if source not in DATASETS and size is None and height == width:
             size = height
     folder, allowed = run.data_folder(data_dir)
     with allowed:
-        data = open_data(source, folder=folder, size=size, colour=colour, columns=columns_of(config))
+        data = open_data(source, folder=folder, size=size, color=color, columns=columns_of(config))
     if source.endswith("-5k") and config.data in ("mnist", "multimnist", "translated", "affnist"):
         warnings.warn(f"the digits of {source} are among those that {config.data} trains on: no test", stacklevel=2)
-    if isinstance(data, Labelled):
+    if isinstance(data, Labeled):
         own = run.own_parts(data) if config.data not in DATASETS else None
         if own is not None:
             return own

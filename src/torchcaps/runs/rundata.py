@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import cast
 
 from torchcaps.runs.config import TrainConfig
-from torchcaps.data import Columns, ImageSet, Labelled, PairSet, Splits, open_data, split, viewpoint_split
+from torchcaps.data import Columns, ImageSet, Labeled, PairSet, Splits, open_data, split, viewpoint_split
 from torchcaps._core.errors import complaint
 
 # The options that `read_data` looks at.
 READ = (
-    "data", "data_dir", "size", "colour", "text", "label", "separator", "encoding", "validation", "seed", "viewpoint",
+    "data", "data_dir", "size", "color", "text", "label", "separator", "encoding", "validation", "seed", "viewpoint",
 )  # fmt: skip
 
 
@@ -19,13 +19,13 @@ def columns_of(config: TrainConfig) -> Columns:
     return Columns(config.text or "text", config.label or ("label",), config.separator, config.encoding)
 
 
-def read_data(config: TrainConfig) -> Labelled | Splits:
+def read_data(config: TrainConfig) -> Labeled | Splits:
     """The images or texts a config names: in parts where the set has its own."""
     data = open_data(
         config.data,
         folder=config.data_dir,
         size=config.size,
-        colour=config.colour,
+        color=config.color,
         columns=columns_of(config),
         validation=config.validation,
         seed=config.seed,

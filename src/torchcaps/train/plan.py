@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torchcaps._core.device import choose_device
 from torchcaps._core.errors import check_choice, complaint
-from torchcaps.data import AUGMENTATIONS, DATASETS, Labelled, Splits, TextSet, make_parts
+from torchcaps.data import AUGMENTATIONS, DATASETS, Labeled, Splits, TextSet, make_parts
 from torchcaps.runs.config import TrainConfig
 from torchcaps.runs.metadata import DataFacts
 from torchcaps.runs.recipes import check_given, complete, with_size
@@ -30,8 +30,8 @@ def checked(config: TrainConfig) -> TrainConfig:
     if config.out is not None:
         check_new(config.out)
     on_cpu = choose_device("train", config.device).type == "cpu"
-    if config.colour is not None and not Path(config.data).expanduser().is_dir():
-        raise complaint("--colour", "a folder of pictures", config.data, "Drop --colour: its images are as they are.")
+    if config.color is not None and not Path(config.data).expanduser().is_dir():
+        raise complaint("--color", "a folder of pictures", config.data, "Drop --color: its images are as they are.")
     if config.precision == "float16" and on_cpu:
         raise complaint("train", "a GPU for float16", "a CPU", "Leave --precision out: float32 is right for a CPU.")
     if config.precision == "bfloat16" and on_cpu:
@@ -62,7 +62,7 @@ def check_trainable(configs: Iterable[TrainConfig]) -> None:
         draft(*planned(config, data))
 
 
-def planned(config: TrainConfig, data: Labelled | Splits) -> tuple[TrainConfig, Splits]:
+def planned(config: TrainConfig, data: Labeled | Splits) -> tuple[TrainConfig, Splits]:
     """The config with every option filled in for these data, and the parts that it uses of them."""
     if config.data in DATASETS and isinstance(data, Splits) and not config.folds:
         for word in ("validation", "test"):

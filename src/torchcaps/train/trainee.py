@@ -1,4 +1,4 @@
-"""A model in training: its losses, its optimiser, the order of its examples, and what is counted in each epoch."""
+"""A model in training: its losses, its optimizer, the order of its examples, and what is counted in each epoch."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def loader(data: Examples, order: Order) -> DataLoader[Share]:
 
 
 class Trainee(pl.LightningModule):
-    """A model with its losses, its optimiser and what is counted in each epoch."""
+    """A model with its losses, its optimizer and what is counted in each epoch."""
 
     def __init__(self, model: Model, config: TrainConfig, steps: int) -> None:
         super().__init__()

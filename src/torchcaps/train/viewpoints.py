@@ -1,7 +1,7 @@
 """New viewpoints: two networks trained on some viewpoints and tested on others, matched on those they know.
 
 Hinton et al. 2018 compare a capsule network with a convolutional one that was stopped when it did as well on familiar
-viewpoints; the one that errs less on novel ones generalises better. Here both are trained to the end first, and then
+viewpoints; the one that errs less on novel ones generalizes better. Here both are trained to the end first, and then
 the better one again, until it has reached the validation accuracy of the other.
 """
 

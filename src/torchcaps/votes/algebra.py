@@ -52,7 +52,7 @@ class Votes:
         self._products = products  # None: torch's own operations on the tensor, and nothing else
         self._tensor = tensor
         self._origin = origin
-        self._centred = False
+        self._centered = False
         self._ledger = Ledger()
         like: Any = tensor if products is None else products
         self.shape: torch.Size = like.shape
@@ -97,7 +97,7 @@ class Votes:
         other._origin = self._place(offset)
         return other
 
-    def centred(self, mask: Tensor | None) -> tuple[Votes, Tensor]:
+    def centered(self, mask: Tensor | None) -> tuple[Votes, Tensor]:
         """The votes less their mean over the (real) children, and that mean [*b j d], which counts as a constant."""
         even = torch.ones((), dtype=self.dtype, device=self.device)
         even = even.expand(self.shape[:-1]) if mask is None else mask.unsqueeze(-1).expand(self.shape[:-1]).to(even)
@@ -106,7 +106,7 @@ class Votes:
             count = self.shape[-3] if mask is None else mask.sum(-1).clamp(min=1)[..., None, None]
             pivot = (sums / max(count, 1) if isinstance(count, int) else sums / count).detach()  # forwards, too
         moved = self.shifted(pivot)
-        moved._centred = True
+        moved._centered = True
         return moved, pivot
 
     def weigh(self, couplings: Tensor, weights: Tensor | None) -> Tensor:
@@ -114,7 +114,7 @@ class Votes:
         if weights is not None:
             couplings = (weigh if self._products is None else self._products.weigh)(couplings, weights)
         # Squares of distances from a mean make much of them, going back.
-        return bounded(couplings) if self._centred and self._products is None else couplings
+        return bounded(couplings) if self._centered and self._products is None else couplings
 
     def combine(self, weights: Tensor) -> Tensor:
         """Sum_i x_ij u_j|i, [*b j d], for weights x [*b i j]."""
@@ -123,12 +123,12 @@ class Votes:
             return sums_of(weights, self.dense())
         return self._combine(weights)[1]
 
-    def agree(self, centres: Tensor) -> Tensor:
-        """<u_j|i, y_j>, [*b i j], for centres y [*b j d]."""
-        centres = self._beside(centres)
+    def agree(self, centers: Tensor) -> Tensor:
+        """<u_j|i, y_j>, [*b i j], for centers y [*b j d]."""
+        centers = self._beside(centers)
         if self._products is None:
-            return inner_of(self.dense(), centres)
-        result: Tensor = Inner.apply(self._key, None, centres, None, None, self._products, self._ledger, self._origin)
+            return inner_of(self.dense(), centers)
+        result: Tensor = Inner.apply(self._key, None, centers, None, None, self._products, self._ledger, self._origin)
         return result
 
     def distances(self, means: Tensor, precisions: Tensor | None = None, offset: Tensor | None = None) -> Tensor:
@@ -159,7 +159,7 @@ class Votes:
         return Moments(mass_of(weights), sums, lambda about: sums_of(weights, (votes - about.unsqueeze(-3)).square()))
 
     def _combine(self, weights: Tensor, near: Tensor | None = None, squares: bool = False) -> Any:
-        origin, bound = self._origin, self._centred
+        origin, bound = self._origin, self._centered
         return Combine.apply(self._key, weights, self._products, self._ledger, origin, near, squares, bound)
 
     def _ask_for_squares(self) -> None:
@@ -169,9 +169,9 @@ class Votes:
     def _place(self, means: Tensor) -> Tensor:
         return means if self._origin is None else means + self._origin
 
-    def _beside(self, centres: Tensor) -> Tensor:
+    def _beside(self, centers: Tensor) -> Tensor:
         """One vector for each parent, also where it is the same for all examples."""
-        return centres.expand(*self.shape[:-3], *self.shape[-2:])
+        return centers.expand(*self.shape[:-3], *self.shape[-2:])
 
     # Everything else is done with the tensor.
 

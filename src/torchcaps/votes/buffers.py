@@ -81,7 +81,7 @@ def current_room() -> Room | None:
 
 
 def scratch(shape: Sequence[int], like: Tensor, *, shown: bool = False) -> Tensor:
-    """An uninitialised tensor of this shape that nobody needs after the tile; dtype and device are those of `like`.
+    """An uninitialized tensor of this shape that nobody needs after the tile; dtype and device are those of `like`.
 
     shown: hooks can see it, so that it is no scratch where there are any.
     """

@@ -68,11 +68,11 @@ def sums_of(weights: Tensor, votes: Tensor) -> Tensor:
     return torch.bmm(rows, matrices(votes)).view(*weights.shape[:-2], weights.shape[-1], votes.shape[-1])
 
 
-def inner_of(votes: Tensor, centres: Tensor) -> Tensor:
+def inner_of(votes: Tensor, centers: Tensor) -> Tensor:
     """<u_j|i, y_j>, [*b i j]; parents lie outside of children in memory, as sums want them."""
-    rows = centres.flatten(0, -2).unsqueeze(-2)
+    rows = centers.flatten(0, -2).unsqueeze(-2)
     # A row times a matrix: several times faster than the matrix times a column.
-    return torch.bmm(rows, matrices(votes).mT).view(*centres.shape[:-1], votes.shape[-3]).mT
+    return torch.bmm(rows, matrices(votes).mT).view(*centers.shape[:-1], votes.shape[-3]).mT
 
 
 def mass_of(weights: Tensor) -> Tensor:

@@ -58,7 +58,7 @@ class LazyProducts(Products):
     def _sums(self, pairs: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def _inner(self, centres: Tensor) -> Tensor:
+    def _inner(self, centers: Tensor) -> Tensor:
         raise NotImplementedError
 
 
@@ -76,8 +76,8 @@ class SharedProducts(LazyProducts):
             return sums.view(*self.shape[:-3], *self.shape[-2:])
         return _each_parent(pairs.mT @ self._poses, self._weight)
 
-    def _inner(self, centres: Tensor) -> Tensor:
-        return (_each_parent(centres, self._weight.mT) @ self._poses.mT).mT
+    def _inner(self, centers: Tensor) -> Tensor:
+        return (_each_parent(centers, self._weight.mT) @ self._poses.mT).mT
 
     def gradients(self, given: Columns) -> tuple[Tensor | None, ...]:
         zero = self._poses.new_zeros(*self.shape[:-3], *self.shape[-2:])
@@ -113,8 +113,8 @@ class FullProducts(LazyProducts):
             return pairs.flatten()[0] * everything.view(*self.shape[:-3], *self.shape[-2:])
         return self._outside(_by_parent(_rows(pairs.mT), self._columns, self._weight))
 
-    def _inner(self, centres: Tensor) -> Tensor:
-        return self._outside(_by_pair(self._columns, self._weight, _rows(centres))).mT
+    def _inner(self, centers: Tensor) -> Tensor:
+        return self._outside(_by_pair(self._columns, self._weight, _rows(centers))).mT
 
     def _outside(self, values: Tensor) -> Tensor:
         return values.reshape(*self.shape[:-3], *values.shape[-2:])
@@ -123,10 +123,10 @@ class FullProducts(LazyProducts):
         for_columns: Tensor | None = None
         for_weight: Tensor | None = None
         for pairs, several in zip(given.pairs, given.plain, strict=True):
-            rows, centres = _rows(pairs.mT), _rows(sum(several[1:], several[0]))
-            more = _by_pose(rows, self._weight, centres)
+            rows, centers = _rows(pairs.mT), _rows(sum(several[1:], several[0]))
+            more = _by_pose(rows, self._weight, centers)
             for_columns = more if for_columns is None else for_columns.add_(more)
-            more = _by_weight(rows, self._columns, centres)
+            more = _by_weight(rows, self._columns, centers)
             for_weight = more if for_weight is None else for_weight.add_(more)
         assert for_columns is not None
         return self._outside(for_columns).mT, for_weight
@@ -145,32 +145,32 @@ def _by_parent(pairs: Tensor, columns: Tensor, weight: Tensor) -> Tensor:
         return torch.bmm(weighed, weight.flatten(2).mT).transpose(0, 1)
 
 
-def _by_pair(columns: Tensor, weight: Tensor, centres: Tensor) -> Tensor:
+def _by_pair(columns: Tensor, weight: Tensor, centers: Tensor) -> Tensor:
     """Sum_ed u_nei W_jdei y_njd, [n j i]."""
     result = scratch((len(columns), len(weight), columns.shape[2]), columns)
     parent_first = result.transpose(0, 1)
-    with _pulled(weight, centres) as pulled:
+    with _pulled(weight, centers) as pulled:
         torch.mul(pulled[:, :, 0], columns[:, 0], out=parent_first)
         for row in range(1, columns.shape[1]):  # to multiply all and then add up would write much more
             parent_first.addcmul_(pulled[:, :, row], columns[:, row])
     return result
 
 
-def _by_pose(pairs: Tensor, weight: Tensor, centres: Tensor) -> Tensor:
+def _by_pose(pairs: Tensor, weight: Tensor, centers: Tensor) -> Tensor:
     """Sum_jd x_nji W_jdei y_njd, [n e i]."""
     result = scratch((len(pairs), *weight.shape[2:]), pairs)
-    with _pulled(weight, centres) as pulled:
+    with _pulled(weight, centers) as pulled:
         torch.mul(pulled[0], pairs[:, 0].unsqueeze(1), out=result)
         for parent in range(1, len(weight)):
             result.addcmul_(pulled[parent], pairs[:, parent].unsqueeze(1))
     return result
 
 
-def _by_weight(pairs: Tensor, columns: Tensor, centres: Tensor) -> Tensor:
+def _by_weight(pairs: Tensor, columns: Tensor, centers: Tensor) -> Tensor:
     """Sum_n x_nji u_nei y_njd, [j d e i]."""
-    result = scratch((pairs.shape[1], centres.shape[2], *columns.shape[1:]), columns)
+    result = scratch((pairs.shape[1], centers.shape[2], *columns.shape[1:]), columns)
     with _weighed(pairs, columns) as weighed:
-        torch.bmm(centres.permute(1, 2, 0), weighed, out=result.flatten(2))
+        torch.bmm(centers.permute(1, 2, 0), weighed, out=result.flatten(2))
     return result
 
 
@@ -183,11 +183,11 @@ def _weighed(pairs: Tensor, columns: Tensor) -> Iterator[Tensor]:
 
 
 @contextmanager
-def _pulled(weight: Tensor, centres: Tensor) -> Iterator[Tensor]:
+def _pulled(weight: Tensor, centers: Tensor) -> Iterator[Tensor]:
     """Sum_d W_jdei y_njd, [j n e i]."""
     parents, _, *pose = weight.shape
-    with borrowed((parents, len(centres), *pose), centres) as result:
-        torch.bmm(centres.transpose(0, 1), weight.flatten(2), out=result.flatten(2))
+    with borrowed((parents, len(centers), *pose), centers) as result:
+        torch.bmm(centers.transpose(0, 1), weight.flatten(2), out=result.flatten(2))
         yield result
 
 

@@ -1,6 +1,6 @@
 """Vote transforms: what each child says about the pose of each parent. They know nothing of routing.
 
-full W_ij and shared W_j: Sabour 2017 and Su Jianlin (kexue.fm 4819); factorised W_j W~_i: Su Jianlin (kexue.fm 5112);
+full W_ij and shared W_j: Sabour 2017 and Su Jianlin (kexue.fm 4819); factorized W_j W~_i: Su Jianlin (kexue.fm 5112);
 matrix product P_i W_ij: Hinton 2018; votes divided by the Frobenius norm of their matrix: Wang, Liu 2018.
 """
 
@@ -37,7 +37,7 @@ class VoteTransform(nn.Module):
         out_dim: int,
         *,
         bias: bool = False,
-        normalise: bool = False,
+        normalize: bool = False,
         std: float | None = None,
     ) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class VoteTransform(nn.Module):
         self.out_capsules = out_capsules
         self.in_dim = in_dim
         self.out_dim = out_dim
-        self.normalise = normalise
+        self.normalize = normalize
         self.std_given = std is not None  # then nobody but the user changes it
         self.std = self.fan_in() ** -0.5 if std is None else std
         each = () if in_capsules is None or self.shared_bias else (in_capsules,)
@@ -79,7 +79,7 @@ class VoteTransform(nn.Module):
 
     def vote_std(self) -> float:
         """The standard deviation to expect of a vote's numbers at the start, from children of length one."""
-        return (self.in_dim * self.out_dim) ** -0.5 if self.normalise else self.std
+        return (self.in_dim * self.out_dim) ** -0.5 if self.normalize else self.std
 
     def build(self) -> None:
         """Make the weights."""
@@ -130,7 +130,7 @@ class VoteTransform(nn.Module):
 
     def scaled(self, weight: Tensor) -> Tensor:
         """The weight with each trailing matrix divided by its Frobenius norm, if so asked."""
-        return _by_norm(weight) if self.normalise else weight
+        return _by_norm(weight) if self.normalize else weight
 
     @staticmethod
     def _with_bias(weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -202,7 +202,7 @@ class FactorisedVotes(VoteTransform):
     def ready(self) -> tuple[Tensor, ...]:
         child, parent = self.scaled(self.child_weight), self.scaled(self.parent_weight)
         weights = child, parent.transpose(0, 1).flatten(1)  # [i e d], [d (j d)]
-        return (*weights, self._product_norms(child, parent)) if self.normalise else weights
+        return (*weights, self._product_norms(child, parent)) if self.normalize else weights
 
     def transform(self, poses: Tensor, *ready: Tensor) -> Tensor:
         child, parent, *norms = ready
@@ -213,7 +213,7 @@ class FactorisedVotes(VoteTransform):
         return safe_divide(votes, *norms) if norms else votes
 
     def linear(self) -> Linear | None:
-        if self.normalise:
+        if self.normalize:
             return None
         return Linear(self._with_bias(self.parent_weight, self.bias), self.bias is not None, self.child_weight)
 
@@ -238,7 +238,7 @@ class MatrixVotes(VoteTransform):
 
     def vote_std(self) -> float:
         """The same from matrices whose numbers, not whose length, are of size one."""
-        return self.fan_in() ** 0.5 * (1 / self.fan_in() if self.normalise else self.std)
+        return self.fan_in() ** 0.5 * (1 / self.fan_in() if self.normalize else self.std)
 
     def build(self) -> None:
         self.side = math.isqrt(self.in_dim)
@@ -266,7 +266,7 @@ MAKING = ("linear", "transform", "ready", "weights_once", "vote", "forward", "sc
 VOTES: dict[str, type[VoteTransform]] = {
     "full": FullVotes,
     "shared": SharedVotes,
-    "factorised": FactorisedVotes,
+    "factorized": FactorisedVotes,
     "matrix": MatrixVotes,
 }
 

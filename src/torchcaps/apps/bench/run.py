@@ -152,8 +152,8 @@ def draw_growth(curves: Curves, out: Path) -> Path:
             panel.set_axis_off()
         for panel, (size, times) in zip(line, sizes.items(), strict=False):
             values = GROWTH[name][size]
-            for side, style, colour in zip(SIDES, ("o--", "o-"), ("#999999", "#2166ac"), strict=True):
-                panel.plot(values, times[side], style, color=colour, label=side)
+            for side, style, color in zip(SIDES, ("o--", "o-"), ("#999999", "#2166ac"), strict=True):
+                panel.plot(values, times[side], style, color=color, label=side)
             panel.set_xscale("log")
             panel.set_yscale("log")
             panel.minorticks_off()

@@ -25,8 +25,8 @@ class SharedInBlocks(BlockProducts, LazyProducts):
     def _sums(self, pairs: Tensor) -> Tensor:
         return outermost(torch.matmul(self._weight.mT, self._gathered(self._once(pairs))))
 
-    def _inner(self, centres: Tensor) -> Tensor:
-        pulled = torch.matmul(self._weight, self._laid(centres))  # [block j e lane]
+    def _inner(self, centers: Tensor) -> Tensor:
+        pulled = torch.matmul(self._weight, self._laid(centers))  # [block j e lane]
         return outermost(self._product(self._poses, pulled.transpose(1, 2)))
 
     def gradients(self, given: Columns) -> tuple[Tensor | None, ...]:

@@ -39,8 +39,8 @@ static void *room(size bytes) {
 
 typedef __typeof__((vec){0} < (vec){0}) mask; /* integers of the same width */
 
-/* Neighbours added: in each 16 bytes, those of a and then those of b. */
-INLINE vec neighbours(vec a, vec b) {
+/* Neighbors added: in each 16 bytes, those of a and then those of b. */
+INLINE vec neighbors(vec a, vec b) {
     enum { LANE = 16 / REAL_BYTES };
     mask even;
     UNROLL for (int l = 0; l < WIDE; l++) {
@@ -60,9 +60,9 @@ INLINE vec halves(vec a, vec b, int length) {
 /* The sums of as many vectors as a vector has numbers, as one vector. */
 INLINE vec totals(vec v[WIDE]) {
     enum { LANE = 16 / REAL_BYTES, LEFT = WIDE / LANE };
-    UNROLL for (int q = 0; q < WIDE / 2; q++) v[q] = neighbours(v[2 * q], v[2 * q + 1]);
+    UNROLL for (int q = 0; q < WIDE / 2; q++) v[q] = neighbors(v[2 * q], v[2 * q + 1]);
     if (LANE == 4)
-        UNROLL for (int q = 0; q < WIDE / 4; q++) v[q] = neighbours(v[2 * q], v[2 * q + 1]);
+        UNROLL for (int q = 0; q < WIDE / 4; q++) v[q] = neighbors(v[2 * q], v[2 * q + 1]);
     if (LEFT > 1)
         UNROLL for (int q = 0; q < LEFT / 2; q++) v[q] = halves(v[2 * q], v[2 * q + 1], WIDE);
     if (LEFT > 2) v[0] = halves(v[0], v[1], WIDE / 2);

@@ -118,7 +118,7 @@ INLINE int settle(size count, const REAL *mass, const REAL *first, REAL *mean, R
 }
 
 /* mass = Sum_i x, first = Sum_i x v, mean = first / mass, scatter = Sum_i x (v - mean)^2, with v = vote - place: one
-   reading, and a second one about the mean for those who need it, whoever their neighbours are. */
+   reading, and a second one about the mean for those who need it, whoever their neighbors are. */
 void moments(int threads, size blocks, size children, size types, size parents, in u, in w, const REAL *at, size x_b,
              size x_i, size x_j, const REAL *place, REAL *mass, REAL *first, REAL *mean, REAL *scatter) {
     sizes n = {blocks, children, types, parents};

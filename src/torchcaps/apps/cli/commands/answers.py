@@ -114,7 +114,7 @@ def explain_command(words: list[str]) -> None:
         flags = "--example, --label, --grid, --factors"
         raise complaint(flags, "a run on images", "one on texts", "Drop them.")
     from torchcaps._core.files import atomic_write
-    from torchcaps.analysis.explain import coloured, explain_texts, html_page
+    from torchcaps.analysis.explain import colored, explain_texts, html_page
 
     texts = list(_texts("explain", options, run))
     found = explain_texts(run, texts, top=options.top)
@@ -128,7 +128,7 @@ def explain_command(words: list[str]) -> None:
     paint = sys.stdout.isatty()
     for text, several in zip(texts, found, strict=True):
         for one in several:
-            text_shown = coloured(one) if paint else shown(one.text, lines=True)
+            text_shown = colored(one) if paint else shown(one.text, lines=True)
             stream = terminal(sys.stdout) if paint else sys.stdout
             print(f"{shown(one.label)} ({one.confidence:.2f}): {text_shown}", file=stream)
             for ngram in one.ngrams:

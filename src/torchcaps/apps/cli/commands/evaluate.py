@@ -100,9 +100,9 @@ def _summary(result: Evaluation) -> dict[str, object]:
 def _mistakes(data: Examples, result: Evaluation) -> str:
     """The examples that were answered wrongly, as CSV, the surest mistakes first."""
     from torchcaps.analysis.evaluate import said_classes, shown_classes
-    from torchcaps.data import Labelled
+    from torchcaps.data import Labeled
 
-    names: Any = data.names if isinstance(data, Labelled) else range(len(data))
+    names: Any = data.names if isinstance(data, Labeled) else range(len(data))
     labels = result.labels if result.many or result.labels.shape[-1] > 1 else result.labels[:, 0]
     truth, said = shown_classes(labels, len(result.classes)), said_classes(result.activations, labels)
     sure = result.activations.amax(-1)

@@ -93,16 +93,16 @@ def _show(found: Health, without: Ablations | None) -> None:
     )
     _section(
         "couplings: entropy 1 is uniform, 0 all to one parent, also with active children counting more;\n"
-        "polarised: children with a coupling above 0.9; by input: 0 the same couplings for every input, 1 the input\n"
+        "polarized: children with a coupling above 0.9; by input: 0 the same couplings for every input, 1 the input\n"
         "alone decides them; parse tree: 1 the class of the input decides the one parent of every child,\n"
         "0 it tells no more than shuffled labels would",
-        ("layer", "entropy after each iteration", "by activity", "polarised", "by input", "parse tree"),
+        ("layer", "entropy after each iteration", "by activity", "polarized", "by input", "parse tree"),
         [
             (
                 layer.name,
                 " ".join(f"{value:.4f}" for value in layer.couplings.entropy),
                 f"{layer.couplings.active_entropy:.4f}",
-                f"{layer.couplings.polarised[-1]:.1%}",
+                f"{layer.couplings.polarized[-1]:.1%}",
                 f"{layer.couplings.dependence:.3f}",
                 "-" if layer.couplings.parse_tree is None else f"{layer.couplings.parse_tree:.3f}",
             )
@@ -207,7 +207,7 @@ def _summary(found: Health, without: Ablations | None) -> dict[str, Any]:
                 "mass": layer.couplings.mass.tolist(),
                 "entropy": list(layer.couplings.entropy),
                 "active_entropy": layer.couplings.active_entropy,
-                "polarised": list(layer.couplings.polarised),
+                "polarized": list(layer.couplings.polarized),
                 "dependence": layer.couplings.dependence,
                 "parse_tree": layer.couplings.parse_tree,
                 "mirror": asdict(layer.mirror),

@@ -15,7 +15,7 @@ Picture = Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")]
 
 @dataclass(frozen=True)
 class DrawClusters:
-    """Draw a routing at work on points in the plane: the couplings and centres of every iteration, and what it
+    """Draw a routing at work on points in the plane: the couplings and centers of every iteration, and what it
     descends."""
 
     routing: Annotated[str, arg(metavar="NAME")] = "em"

@@ -5,7 +5,7 @@ import { Curve } from "./curve.js";
 import { edit } from "./edit.js";
 import { optionForm } from "./options.js";
 import { Plane, frame } from "./plane.js";
-import { colour, copy, html, night, number } from "./shapes.js";
+import { color, copy, html, night, number } from "./shapes.js";
 import { studio } from "./store.js";
 import { Transport } from "./transport.js";
 
@@ -85,7 +85,7 @@ class Panel {
     this.legend.replaceChildren(html("li", { class: "first" }, null, "activations"));
     step?.activations.forEach((activation, parent) => {
       const item = html("li", {}, this.legend, `${parent + 1}: ${number(activation)}`);
-      item.style.setProperty("--shade", colour(parent));
+      item.style.setProperty("--shade", color(parent));
     });
   }
 }

@@ -1,5 +1,5 @@
 // Paper and a soft pen. What is drawn is kept as lines, so that it can be drawn again at the size and place of MNIST's
-// digits: scaled to a box of 20 of 28 pixels, with the centre of mass in the middle.
+// digits: scaled to a box of 20 of 28 pixels, with the center of mass in the middle.
 
 import { channels, html, picture, put } from "./shapes.js";
 
@@ -29,12 +29,12 @@ function ink(context, lines, side, scale, dx, dy) {
   }
 }
 
-function grey(context, width, height) {
+function gray(context, width, height) {
   const { data } = context.getImageData(0, 0, width, height);
   return Array.from({ length: height }, (_, y) => Array.from({ length: width }, (_, x) => data[4 * (y * width + x)]));
 }
 
-function centreOfMass(rows) {
+function centerOfMass(rows) {
   let [mass, across, down] = [0, 0, 0];
   rows.forEach((row, y) => row.forEach((value, x) => {
     mass += value;
@@ -107,7 +107,7 @@ export class Pad {
       context.fillRect(0, 0, width, height);
       if (this.under) context.drawImage(picture(this.under), 0, 0);
       ink(context, this.lines, width, scale, dx, dy);
-      return grey(context, width, height);
+      return gray(context, width, height);
     };
     if (this.under) return this.#all(fill(width, 0, 0));
     const flat = this.lines.flat();
@@ -115,7 +115,7 @@ export class Pad {
     const long = Math.max(...range.map(([low, high]) => high - low));
     const scale = long > 0.05 ? (BOX * Math.min(width, height) - LINE * width) / long : width;
     const [dx, dy] = range.map(([low, high], axis) => [width, height][axis] / 2 - scale * (low + high) / 2);
-    const middle = centreOfMass(fill(scale, dx, dy)) ?? [width / 2, height / 2];
+    const middle = centerOfMass(fill(scale, dx, dy)) ?? [width / 2, height / 2];
     return this.#all(fill(scale, dx + width / 2 - middle[0], dy + height / 2 - middle[1]));
   }
 

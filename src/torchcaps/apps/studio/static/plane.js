@@ -1,12 +1,12 @@
 // One routing on points in the plane, drawn at any time between its iterations.
 
-import { between, blend, colour, follow, make, put } from "./shapes.js";
+import { between, blend, color, follow, make, put } from "./shapes.js";
 
 const PAD = 22;
 
 // The ends of the arrows: directions of parents, as long as these are active beside the farthest point.
 function tips(step, far) {
-  return step.centres.map(([x, y], parent) => {
+  return step.centers.map(([x, y], parent) => {
     const length = Math.hypot(x, y) || 1;
     const reach = far * Math.min(1, step.activations[parent]);
     return [reach * x / length, reach * y / length];
@@ -20,7 +20,7 @@ function farthest(points) {
 // Where the parents of each step are drawn.
 export function spots(trace, points) {
   const far = farthest(points);
-  return trace.steps.map((step) => (trace.directional ? tips(step, far) : step.centres));
+  return trace.steps.map((step) => (trace.directional ? tips(step, far) : step.centers));
 }
 
 // A square that holds all points, and all that is drawn for the traces.
@@ -78,7 +78,7 @@ export class Plane {
     if (share <= 0 || first + 1 >= steps.length) return steps[first];
     const [from, to] = [steps[first], steps[first + 1]];
     const mixed = {};
-    for (const name of ["centres", "couplings", "activations", "covariances"]) {
+    for (const name of ["centers", "couplings", "activations", "covariances"]) {
       mixed[name] = from[name] && to[name] ? between(from[name], to[name], share) : null;
     }
     return mixed;
@@ -125,28 +125,28 @@ export class Plane {
       const [middle, apart] = [(a + d) / 2, Math.hypot((a - d) / 2, b)];
       const [long, short] = [middle + apart, middle - apart].map((variance) => Math.sqrt(Math.max(0, variance)) * this.#scale);
       const angle = -Math.atan2(2 * b, a - d) * 90 / Math.PI;
-      const [x, y] = this.toScreen(step.centres[parent]);
+      const [x, y] = this.toScreen(step.centers[parent]);
       for (const times of [2, 1]) {
         const size = { rx: times * long, ry: times * short, transform: `translate(${x} ${y}) rotate(${angle})` };
-        make("ellipse", { class: `sigma-${times}`, stroke: colour(parent), fill: colour(parent), ...size }, layer);
+        make("ellipse", { class: `sigma-${times}`, stroke: color(parent), fill: color(parent), ...size }, layer);
       }
     });
   }
 
   #drawParents(step, ways, heads) {
     const past = spots(this.trace, this.points).slice(0, Math.ceil(this.time));
-    const now = this.trace.directional ? tips(step, farthest(this.points)) : step.centres;
+    const now = this.trace.directional ? tips(step, farthest(this.points)) : step.centers;
     const origin = this.toScreen([0, 0]);
     now.forEach((spot, parent) => {
-      const shade = colour(parent);
+      const shade = color(parent);
       const way = [...past.map((spots) => spots[parent]), spot].map((place) => this.toScreen(place));
       const [x, y] = way.at(-1);
       if (this.trace.directional) make("path", { class: "arrow", d: `M${origin}L${[x, y]}`, stroke: shade }, ways);
       make("path", { class: "under", d: `M${way.join("L")}` }, ways);
       make("path", { class: "way", d: `M${way.join("L")}`, stroke: shade }, ways);
       for (const [cx, cy] of way.slice(0, -1)) make("circle", { class: "past", cx, cy, r: 2.5, fill: shade }, ways);
-      const [px, py] = step.centres[parent];
-      const head = make("g", { class: "centre", transform: `translate(${x} ${y})`, "data-x": px, "data-y": py }, heads);
+      const [px, py] = step.centers[parent];
+      const head = make("g", { class: "center", transform: `translate(${x} ${y})`, "data-x": px, "data-y": py }, heads);
       make("circle", { r: 11, stroke: shade }, head);
       make("text", { y: 4.5 }, head, parent + 1);
     });

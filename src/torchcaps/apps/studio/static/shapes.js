@@ -1,4 +1,4 @@
-// What the pictures share: SVG, colours, numbers, and images painted from lists of numbers.
+// What the pictures share: SVG, colors, numbers, and images painted from lists of numbers.
 
 const SPACE = "http://www.w3.org/2000/svg";
 
@@ -39,12 +39,12 @@ export function follow(svg, redraw) {
   }).observe(svg);
 }
 
-// Colours are those of the style sheet, so that they follow day and night.
+// Colors are those of the style sheet, so that they follow day and night.
 let known = null;
 export const night = matchMedia("(prefers-color-scheme: dark)");
 night.addEventListener("change", () => { known = null; });
 
-function colours() {
+function colors() {
   if (known) return known;
   const style = getComputedStyle(document.documentElement);
   const read = (name) => style.getPropertyValue(name).trim().match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16));
@@ -52,13 +52,13 @@ function colours() {
   return known;
 }
 
-export function colour(parent) {
-  return `rgb(${colours().parents[parent % 8].join(" ")})`;
+export function color(parent) {
+  return `rgb(${colors().parents[parent % 8].join(" ")})`;
 }
 
-// The colours of the parents, mixed by couplings; a share that is nobody's is grey.
+// The colors of the parents, mixed by couplings; a share that is nobody's is gray.
 export function blend(couplings) {
-  const { nobody, parents } = colours();
+  const { nobody, parents } = colors();
   const rest = Math.max(0, 1 - couplings.reduce((sum, share) => sum + share, 0));
   const mixed = [0, 1, 2].map((channel) =>
     couplings.reduce((sum, share, parent) => sum + share * parents[parent % 8][channel], rest * nobody[channel]));
@@ -73,7 +73,7 @@ export function number(value, digits = 2) {
   return value.toFixed(digits).replace("-", "−");
 }
 
-// An image is rows of pixels from 0 to 255, or a list of channels of such rows: three are colours, else the first is shown.
+// An image is rows of pixels from 0 to 255, or a list of channels of such rows: three are colors, else the first is shown.
 export function channels(pixels) {
   return Array.isArray(pixels[0][0]) ? pixels : [pixels];
 }

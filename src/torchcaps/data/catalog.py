@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from torchcaps._core.errors import check_choice
-from torchcaps.data.base import Labelled, Splits
+from torchcaps.data.base import Labeled, Splits
 from torchcaps.data.builtin import digits, mnist_5k
 from torchcaps.data.corpora import ag_news, cr, mr, reuters, reuters_full, reviews, snips, sst2, subj, trec
 from torchcaps.data.eth80 import eth80
@@ -19,7 +19,7 @@ from torchcaps.data.stored import data_folder
 from torchcaps.data.toys import toys, toys_full
 
 # Each takes the folder where downloaded data live. The first line of its docstring is shown by `torchcaps list`.
-DATASETS: dict[str, Callable[[Path], Splits | Labelled]] = {
+DATASETS: dict[str, Callable[[Path], Splits | Labeled]] = {
     "mnist-5k": mnist_5k,
     "digits": digits,
     "mnist": mnist,
