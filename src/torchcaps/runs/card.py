@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchcaps.runs.config import PLAIN, command_of
 from torchcaps._core.errors import InputError, complaint
 from torchcaps._core.files import atomic_write, read_text
 from torchcaps._core.neutral import shown
+from torchcaps.runs.config import PLAIN, command_of
 from torchcaps.runs.run import Run
 
 # What stands between these lines is ours and written anew; the rest of a card is its reader's.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from torchcaps.data import DATASETS
 from torchcaps._core.errors import InputError, check_choice
+from torchcaps.data import DATASETS
 from torchcaps.models import MODELS
 from torchcaps.routing import ROUTINGS
-from torchcaps.runs.runfolders import find_runs
 from torchcaps.runs.run import Run
+from torchcaps.runs.runfolders import find_runs
 
 
 def rows_of(what: str, folder: Path = Path("runs")) -> list[list[str]]:

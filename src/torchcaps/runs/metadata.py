@@ -7,11 +7,11 @@ import io
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torchcaps.runs.config import TrainConfig, load_config
-from torchcaps.data import Splits
 from torchcaps._core.errors import complaint
 from torchcaps._core.fields import read_fields
 from torchcaps._core.files import read_text
+from torchcaps.data import Splits
+from torchcaps.runs.config import TrainConfig, load_config
 from torchcaps.runs.recipes import check_given
 
 COMPLETE = ("model", "epochs", "batch_size", "lr", "schedule", "weight_decay")  # never left out in a run

@@ -6,8 +6,8 @@ import dataclasses
 import math
 from typing import Any
 
-from torchcaps.runs.config import PLAIN, TEXT, TrainConfig, filled
 from torchcaps._core.errors import check_choice, check_count, check_positive, check_range, complaint
+from torchcaps.runs.config import PLAIN, TEXT, TrainConfig, filled
 
 # "images" is how many examples a run shows at least, so that small sets get more epochs.
 _COMMON = {

@@ -24,7 +24,10 @@ from typing import Any
 
 import torch
 
-from torchcaps.runs.config import PLAIN, TrainConfig, filled, save_config
+from torchcaps._core.errors import InputError, complaint, shape_text
+from torchcaps._core.fields import as_json
+from torchcaps._core.files import atomic_write, inside
+from torchcaps._core.memory import available_memory
 from torchcaps.data import (
     DATASETS,
     Labeled,
@@ -39,12 +42,9 @@ from torchcaps.data import (
     row_finder,
     write_names,
 )
-from torchcaps._core.errors import InputError, complaint, shape_text
-from torchcaps.runs.metadata import DataFacts, load_complete, load_facts, load_metrics
-from torchcaps._core.fields import as_json
-from torchcaps._core.files import atomic_write, inside
-from torchcaps._core.memory import available_memory
 from torchcaps.models import create_model
+from torchcaps.runs.config import PLAIN, TrainConfig, filled, save_config
+from torchcaps.runs.metadata import DataFacts, load_complete, load_facts, load_metrics
 from torchcaps.runs.rundata import columns_of, limit, read_data
 from torchcaps.runs.runfolders import check_new
 from torchcaps.runs.weights import load_weights, refused, save_weights

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import cast
 
-from torchcaps.runs.config import TrainConfig
-from torchcaps.data import Columns, ImageSet, Labeled, PairSet, Splits, open_data, split, viewpoint_split
 from torchcaps._core.errors import complaint
+from torchcaps.data import Columns, ImageSet, Labeled, PairSet, Splits, open_data, split, viewpoint_split
+from torchcaps.runs.config import TrainConfig
 
 # The options that `read_data` looks at.
 READ = (

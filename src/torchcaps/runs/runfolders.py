@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from torchcaps.runs.config import TrainConfig
 from torchcaps._core.errors import complaint
 from torchcaps._core.files import is_inside, is_temporary
 from torchcaps._core.locks import LOCK
+from torchcaps.runs.config import TrainConfig
 
 BEGUN = {LOCK, "split.json", "vocabulary.json", "data.json", "train.log"}  # written before config.json
 
