@@ -24,8 +24,8 @@ import torch
 
 from torchcaps.analysis.cost import peak_bytes
 from torchcaps.models import create_model
-from torchcaps.runs.config import TrainConfig, filled
-from torchcaps.runs.recipes import complete
+from torchcaps.runs.config import TrainConfig, required
+from torchcaps.runs.recipes import resolve
 from torchcaps.train import class_loss
 
 SHAPES = {"capsnet": (1, 28, 28), "matrix": (2, 32, 32), "text-b": None}  # of MNIST and smallNORB
@@ -47,8 +47,8 @@ def costs() -> None:
     print(f"{'':<8}", *(f"{head:>11}" for head in (*heads, "Mbit/s, N=8")))
     for name, shape in SHAPES.items():
         torch.manual_seed(0)
-        config = complete(TrainConfig(model=name), 10_000, texts=shape is None)
-        batch = filled(config.batch_size)
+        config = resolve(TrainConfig(model=name), 10_000, texts=shape is None)
+        batch = required(config.batch_size)
         options = config.model_options()
         if shape is None:
             model = create_model(name, vocabulary=WORDS, classes=2, **options)

@@ -17,11 +17,11 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps.analysis.evaluate import evaluate
 from torchcaps.models.pretrained import FOLDER
 from torchcaps.runs.config import TrainConfig, save_config
-from torchcaps.runs.recipes import complete
+from torchcaps.runs.recipes import resolve
 from torchcaps.runs.run import Run, parts_for
 from torchcaps.train import train
 
@@ -46,19 +46,19 @@ def convert(name: str, run: Run, data_dir: Path | None) -> None:
     model.load_state_dict(load_file(folder / "model.safetensors"))
     result = evaluate(model, parts_for(run, None, data_dir).test, batch_size=256)
     low, high = result.error_interval
-    facts = {
+    metadata = {
         "title": TITLES[name],
         "model": run.config.model,
         "options": run.config.model_options(),
-        "image_shape": run.facts.image_shape,
-        "classes": run.facts.classes,
+        "image_shape": run.metadata.image_shape,
+        "classes": run.metadata.classes,
         "data": run.config.data,
         "accuracy": result.accuracy,
         "examples": result.count,
         "error_interval_95": [low, high],
         "command": f"python scripts/pretrain.py {name}",
     }
-    (folder / "facts.json").write_text(json.dumps(facts, indent=2) + "\n")
+    (folder / "metadata.json").write_text(json.dumps(metadata, indent=2) + "\n")
     save_config(dataclasses.replace(run.config, out=None, data_dir=None), folder / "config.json")
     size = (folder / "model.safetensors").stat().st_size
     print(f"{name}: accuracy {result.accuracy:.2%} on {result.count:,} examples, {size / 1e6:.1f} MB")
@@ -66,7 +66,7 @@ def convert(name: str, run: Run, data_dir: Path | None) -> None:
 
 def check_same(name: str, run: Run, examples: int) -> None:
     """Refuse a run that was trained with other options than this script would train with."""
-    ours = complete(CONFIGS[name], examples)
+    ours = resolve(CONFIGS[name], examples)
     free = {"out", "data_dir", "device", "devices", "nodes", "strategy"}
     other = [
         field.name
@@ -74,7 +74,7 @@ def check_same(name: str, run: Run, examples: int) -> None:
         if field.name not in free and getattr(run.config, field.name) != getattr(ours, field.name)
     ]
     if other:
-        raise complaint(str(run.folder), "a run with the options of this script", ", ".join(other), "Train anew.")
+        raise input_error(str(run.folder), "a run with the options of this script", ", ".join(other), "Train anew.")
 
 
 def _half(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""A real browser, without a window, that tells of every complaint and every request."""
+"""A real browser, without a window, that tells of every input_error and every request."""
 
 import shutil
 

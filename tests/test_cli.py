@@ -213,7 +213,7 @@ def test_folders_of_train_and_test_are_the_parts(tmp_path):
     save_pictures(tmp_path / "parted" / "train", 20)
     save_pictures(tmp_path / "parted" / "Test", 6)
     assert run("train", tmp_path / "parted", *SMALL, "--validation", 0.2, "--out", tmp_path / "run") == 0
-    assert json.loads((tmp_path / "run" / "data.json").read_text())["classes"] == ["left", "right"]
+    assert json.loads((tmp_path / "run" / "metadata.json").read_text())["classes"] == ["left", "right"]
     split = json.loads((tmp_path / "run" / "split.json").read_text())
     assert {part: len(names) for part, names in split.items()} == {"train": 32, "validation": 8, "test": 12}
 

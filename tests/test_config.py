@@ -11,7 +11,7 @@ from torchcaps._core.errors import InputError
 from torchcaps.apps.cli.parsing import parse
 from torchcaps.models import IMAGE_MODELS, MODELS, TEXT_MODELS
 from torchcaps.runs.config import TEXT, Train, TrainConfig, command_of, load_config, save_config
-from torchcaps.runs.recipes import RECIPES, complete
+from torchcaps.runs.recipes import RECIPES, resolve
 
 # Scripts rely on these names: adding one is fine, renaming one is not.
 FLAGS = """data out model routing iterations option preset epochs batch_size accumulate lr schedule weight_decay loss
@@ -31,30 +31,30 @@ def test_every_model_has_a_recipe_that_fills_in_everything(preset):
     papers = [model for model in RECIPES if "paper" in RECIPES[model]]
     assert set(RECIPES) - set(papers) == {"deep"}  # which is of no paper
     for model in papers if preset == "paper" else RECIPES:
-        config = complete(TrainConfig(model=model, preset=preset), 1000, texts=model in TEXT)
+        config = resolve(TrainConfig(model=model, preset=preset), 1000, texts=model in TEXT)
         for name in ("epochs", "batch_size", "lr", "schedule", "weight_decay", "reconstruction", "augment"):
             assert getattr(config, name) is not None
 
 
 def test_small_sets_get_more_epochs_and_given_options_win():
-    assert complete(TrainConfig(), 55_000).epochs == 10
-    assert complete(TrainConfig(), 3_500).epochs == 20  # 70,000 images shown
-    config = complete(TrainConfig(epochs=3, lr=0.1), 10)
+    assert resolve(TrainConfig(), 55_000).epochs == 10
+    assert resolve(TrainConfig(), 3_500).epochs == 20  # 70,000 images shown
+    config = resolve(TrainConfig(epochs=3, lr=0.1), 10)
     assert (config.epochs, config.lr) == (3, 0.1)
 
 
 def test_paper_presets_are_the_papers():
-    sabour = complete(TrainConfig(model="capsnet", preset="paper"), 60_000)
+    sabour = resolve(TrainConfig(model="capsnet", preset="paper"), 60_000)
     assert (sabour.lr, sabour.batch_size, sabour.schedule, sabour.augment) == (1e-3, 128, "exponential", "shift")
     assert sabour.reconstruction == 0.0005
-    hinton = complete(TrainConfig(model="matrix", preset="paper"), 24_300)
+    hinton = resolve(TrainConfig(model="matrix", preset="paper"), 24_300)
     assert (hinton.lr, hinton.batch_size, hinton.weight_decay, hinton.reconstruction) == (3e-3, 64, 2e-7, 0)
 
 
 def test_pairs_take_any_model_and_preset_without_augmentation():
     for model in IMAGE_MODELS:
         for preset in RECIPES[model]:
-            config = complete(TrainConfig("multimnist", model=model, preset=preset), 1000, several=True)
+            config = resolve(TrainConfig("multimnist", model=model, preset=preset), 1000, several=True)
             assert (config.augment, config.loss) == ("none", None)
 
 
@@ -72,7 +72,7 @@ def test_options_of_the_model_are_parsed():
 
 
 def test_config_is_read_back_as_it_was(tmp_path):
-    config = complete(TrainConfig(option=("a=1",), out=Path("somewhere"), routing="em"), 500)
+    config = resolve(TrainConfig(option=("a=1",), out=Path("somewhere"), routing="em"), 500)
     save_config(config, tmp_path / "config.json")
     assert load_config(tmp_path / "config.json") == config
 
@@ -103,7 +103,7 @@ def test_bad_config_file_is_told(tmp_path, text, sentence):
 )
 def test_bad_options_are_told(changes, sentence):
     with pytest.raises(InputError, match=sentence):
-        complete(TrainConfig(**changes), 100)
+        resolve(TrainConfig(**changes), 100)
 
 
 @pytest.mark.parametrize(

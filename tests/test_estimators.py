@@ -110,7 +110,7 @@ def test_color_images_names_and_options(digits):
         routing="em", iterations=1, options={"capsules": 4}, reconstruction=0.0005, augment="shift", **TINY
     ).fit(images, names)
     assert found.model_.image_shape == (3, 8, 8)
-    assert found.model_.routed_layers[0].votes.in_capsules == 4
+    assert found.model_.routed_layers[0].transform.in_capsules == 4
     assert found.model_.routed_layers[0].routing.name == "em"
     assert found.model_.decoder is not None
     assert set(found.predict(images)) <= set(names)

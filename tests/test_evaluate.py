@@ -51,12 +51,12 @@ def test_evaluation_covers_every_image_once_and_leaves_the_model_as_it_was():
     model = tc.create_model(image_shape=(1, 20, 20), classes=3).train()
     result = evaluate(model, data, batch_size=3)
     assert model.training
-    assert (result.count, len(result.misfit)) == (7, 7)
+    assert (result.count, len(result.reconstruction_error)) == (7, 7)
     with torch.no_grad():
         capsules = model.eval()(images.float() / 255)
         drawn = model.reconstruct(capsules)
     torch.testing.assert_close(result.activations, capsules.activations)
-    torch.testing.assert_close(result.misfit, (drawn - images.float() / 255).square().mean((1, 2, 3)))
+    torch.testing.assert_close(result.reconstruction_error, (drawn - images.float() / 255).square().mean((1, 2, 3)))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -109,8 +109,8 @@ def test_what_a_class_changes_is_done():
         )
     )
     with torch.no_grad():
-        looks.votes.weight.copy_(layer.votes.weight)
-        doubled.votes.weight.copy_(layer.votes.weight / 2)
+        looks.transform.weight.copy_(layer.transform.weight)
+        doubled.transform.weight.copy_(layer.transform.weight / 2)
     assert planned(layer, children) == "lazy"
     assert planned(looks, children) == "dense"
     assert planned(doubled, children) == "dense"
@@ -123,13 +123,13 @@ def test_hooks_and_parametrizations_see_their_votes():
     children = capsules(5, 7, 5)
     layer = tc.DenseCapsules(7, 4, 5, 6, votes="shared").double()
     shapes = []
-    handle = layer.votes.register_forward_hook(lambda module, given, votes: shapes.append(votes))
+    handle = layer.transform.register_forward_hook(lambda module, given, votes: shapes.append(votes))
     assert planned(layer, children) == "dense"
     assert shapes
     handle.remove()
     assert planned(layer, children) == "lazy"
     plain = layer(children).poses
-    torch.nn.utils.parametrize.register_parametrization(layer.votes, "weight", torch.nn.Tanh())
+    torch.nn.utils.parametrize.register_parametrization(layer.transform, "weight", torch.nn.Tanh())
     changed = layer(children).poses
     assert not torch.allclose(changed, plain)
     layer.tile_bytes = 0
@@ -138,7 +138,7 @@ def test_hooks_and_parametrizations_see_their_votes():
 
 def test_padding_of_any_value_is_nothing():
     layer = tc.DenseCapsules(7, 4, 5, 6, votes="full", vote_bias=True, routing="dynamic")
-    torch.nn.init.normal_(layer.votes.bias)
+    torch.nn.init.normal_(layer.transform.bias)
     mask = torch.arange(7).expand(2, 7) < 5
     poses = torch.randn(2, 7, 5)
     with torch.no_grad():

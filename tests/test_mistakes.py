@@ -80,9 +80,9 @@ def small_run(tmp_path_factory):
         ("split.json", "{}"),
         ("split.json", '{"train": 5, "validation": [], "test": []}'),
         ("split.json", "no json"),
-        ("data.json", '{"classes": ["a", "b"], "image_shape": [1, 20, 20], "labels_per_image": "x"}'),
-        ("data.json", '{"classes": 3}'),
-        ("data.json", "[]"),
+        ("metadata.json", '{"classes": ["a", "b"], "image_shape": [1, 20, 20], "labels_per_image": "x"}'),
+        ("metadata.json", '{"classes": 3}'),
+        ("metadata.json", "[]"),
         ("config.json", '{"out": 5}'),
         ("config.json", '{"preset": "foo"}'),
         ("config.json", '{"seed": "a"}'),
@@ -163,7 +163,7 @@ def test_rgba_and_16_bit_pictures_are_read(capsys, tmp_path):
     Image.new("RGBA", (20, 20), (255, 0, 0, 128)).save(folder / "left" / "0.png")
     Image.fromarray(np.full((20, 20), 40_000, np.uint16)).save(folder / "right" / "0.png")
     assert run("train", folder, *SMALL, "--out", tmp_path / "run") == 0
-    assert json.loads((tmp_path / "run" / "data.json").read_text())["image_shape"] == [3, 20, 20]
+    assert json.loads((tmp_path / "run" / "metadata.json").read_text())["image_shape"] == [3, 20, 20]
     assert run("predict", tmp_path / "run", folder / "left" / "0.png", folder / "right" / "0.png") == 0
 
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.commands import SMALL, run, save_pictures
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.neutral import NeutralStream, csv_cell, neutral_output, shown, terminal
 from torchcaps.runs.run import Run
 
@@ -38,7 +38,7 @@ def test_what_is_no_visible_sign_is_escaped():
 
 
 def test_complaints_are_one_line():
-    assert "\n" not in str(complaint(EVIL, EVIL, EVIL, "Do something else."))
+    assert "\n" not in str(input_error(EVIL, EVIL, EVIL, "Do something else."))
 
 
 def test_streams_keep_lines_and_tabs_only():

@@ -83,7 +83,7 @@ def test_float32_layer_agrees_with_float64(routing):
         given = poses.to(dtype, copy=True).requires_grad_()
         parents = layer(tc.Capsules(given, tc.length(poses).to(dtype)))
         (parents.poses * ramp.to(dtype)).square().sum().backward()
-        found.append([parents.poses, parents.activations, given.grad, layer.votes.weight.grad])
+        found.append([parents.poses, parents.activations, given.grad, layer.transform.weight.grad])
     for mine, exact in zip(*found, strict=True):
         assert relative(mine.detach(), exact.detach()) < 1e-5
 

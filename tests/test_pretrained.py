@@ -16,8 +16,8 @@ from torchcaps.analysis.evaluate import evaluate
 from torchcaps.data import load_dataset
 from torchcaps.models.pretrained import FOLDER, pretrained_facts
 from torchcaps.runs.config import TrainConfig, load_config
-from torchcaps.runs.recipes import complete
-from torchcaps.runs.run import DataFacts, Run
+from torchcaps.runs.recipes import resolve
+from torchcaps.runs.run import Run, RunMetadata
 from torchcaps.train import train
 
 each_network = pytest.mark.parametrize("name", tc.PRETRAINED)
@@ -85,7 +85,7 @@ def test_an_unknown_name_lists_the_known_ones():
 @each_network
 def test_the_script_would_train_with_the_options_written_down(script, name):
     written = load_config(FOLDER / name / "config.json")
-    assert complete(script.CONFIGS[name], written.limit or 55_000) == written
+    assert resolve(script.CONFIGS[name], written.limit or 55_000) == written
 
 
 def test_the_script_turns_a_run_into_a_network_that_loads(script, tmp_path, monkeypatch, capsys):
@@ -105,7 +105,7 @@ def test_the_script_turns_a_run_into_a_network_that_loads(script, tmp_path, monk
 
 
 def test_the_script_refuses_a_run_with_other_options(script, tmp_path):
-    other = dataclasses.replace(complete(script.CONFIGS["mnist-efficient"], 55_000), lr=1.0, seed=5)
-    run = Run(tmp_path, other, DataFacts(("0", "1")))
+    other = dataclasses.replace(resolve(script.CONFIGS["mnist-efficient"], 55_000), lr=1.0, seed=5)
+    run = Run(tmp_path, other, RunMetadata(("0", "1")))
     with pytest.raises(ValueError, match=r"expected a run with the options of this script, got lr, seed\."):
         script.check_same("mnist-efficient", run, 55_000)

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.commands import SMALL, run, save_pictures
+from torchcaps.analysis.images import InMemoryImages
 from torchcaps.analysis.jumble import jumbled_sets
-from torchcaps.analysis.shown import Shown
 from torchcaps.analysis.strange import area_interval
 
 
@@ -107,7 +107,7 @@ def test_jumble_prints_a_table_and_a_verdict(capsys, runs):
 def test_two_things_are_named_of_three_classes_or_more():
     images = torch.zeros(6, 1, 8, 8)
     for classes in (("a", "b"), ("a", "b", "c")):
-        data = Shown(images, torch.arange(6) % len(classes), classes)
+        data = InMemoryImages(images, torch.arange(6) % len(classes), classes)
         assert ("side by side" in jumbled_sets(data)) == (len(classes) == 3)
 
 
@@ -189,9 +189,9 @@ def test_runs_on_other_images_are_refused(capsys, runs, tmp_path):
 def test_a_run_with_another_test_part_is_told_of(capsys, runs, tmp_path):
     caps, plain = runs
     other = shutil.copytree(plain, tmp_path / "other")
-    facts = json.loads((other / "data.json").read_text())
+    facts = json.loads((other / "metadata.json").read_text())
     facts["fingerprints"]["test"] = "00000000"
-    (other / "data.json").write_text(json.dumps(facts))
+    (other / "metadata.json").write_text(json.dumps(facts))
     assert run("jumble", caps, "--beside", other, "--count", 4) == 0
     expected = f"warning: {other} has another test part: it may have trained on these images\n"
     assert expected in capsys.readouterr().err

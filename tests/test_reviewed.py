@@ -94,7 +94,7 @@ def test_pictures_that_are_pipes_are_not_waited_for(stranger, capsys, command):
 
 @pytest.mark.parametrize("value", [10**400, -(10**400)])
 def test_numbers_that_no_float_holds_are_refused(stranger, capsys, value):
-    changed(stranger / "data.json", fits=value)
+    changed(stranger / "metadata.json", fits=value)
     assert "expected fits to be" in refused(capsys, "evaluate", stranger)
 
 

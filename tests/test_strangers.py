@@ -146,7 +146,7 @@ def test_endless_files_in_the_place_of_options_get_a_sentence(stranger, capsys, 
 
 # Links in a run folder
 
-READ = ["config.json", "data.json", "split.json", "model.safetensors", "README.md"]
+READ = ["config.json", "metadata.json", "split.json", "model.safetensors", "README.md"]
 
 
 @pytest.mark.parametrize("name", READ)

@@ -46,7 +46,7 @@ def test_a_run_on_data_from_disk_is_the_run_on_data_in_memory(tmp_path, monkeypa
         assert run("predict", out, data, "--json") == 0
         answers[most] = json.loads(capsys.readouterr().out)
     memory, disk = (tmp_path / most for most in answers)
-    for name in ("model.safetensors", "data.json", "split.json", "evaluation/results.json"):
+    for name in ("model.safetensors", "metadata.json", "split.json", "evaluation/results.json"):
         assert (memory / name).read_bytes() == (disk / name).read_bytes(), name
     assert answers["0"] == answers["1000000000"]
     assert len(answers["0"]) == (24 if pictures else 80)
@@ -64,10 +64,8 @@ def test_the_floor_needs_texts_in_memory(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TORCHCAPS_DATA_BYTES", "0")
     data = save_table(tmp_path / "data.csv")
     assert run("train", data, "--model", "textcnn", "--epochs", "1", "--out", tmp_path / "run") == 0
-    assert run("evaluate", tmp_path / "run", "--floor") == 2
-    said = (
-        "--floor: expected training texts that fit in memory, got 56 that are read from a file. Drop --floor, or raise "
-    )
+    assert run("evaluate", tmp_path / "run", "--baseline") == 2
+    said = "--baseline: expected training texts that fit in memory, got 56 that are read from a file. Drop --baseline"
     assert said in capsys.readouterr().err
 
 

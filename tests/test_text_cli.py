@@ -76,7 +76,7 @@ def refused(capsys, *words):
 
 
 def test_a_table_is_learned_and_evaluated_beside_its_floor(trained, capsys):
-    results = json.loads(said(capsys, "evaluate", trained, "--json", "--floor", "--no-pictures"))
+    results = json.loads(said(capsys, "evaluate", trained, "--json", "--baseline", "--no-pictures"))
     assert results["test"]["examples"] == 36
     assert results["test"]["accuracy"] > 0.9
     assert 0.5 < results["logistic regression"]["accuracy"] <= 1
@@ -196,7 +196,7 @@ def test_any_number_of_labels_from_a_table(tmp_path, capsys):
     out = tmp_path / "run"
     options = ["--text", "words", "--label", "kinds", "--separator", "|", "--out", out]
     assert run("train", path, *SLIM, "--epochs", 50, "--batch-size", 20, *options) == 0
-    results = json.loads(said(capsys, "evaluate", out, "--json", "--floor", "--no-pictures"))["test"]
+    results = json.loads(said(capsys, "evaluate", out, "--json", "--baseline", "--no-pictures"))["test"]
     assert results["f1_micro"] > 0.8
     assert {"exact_match", "precision_samples", "recall_macro"} <= results.keys()
     assert results["accuracy"] == pytest.approx(results["exact_match"])
@@ -251,7 +251,7 @@ def test_many_classes_and_few_capsules_start_at_ordinary_scales(tmp_path):
     small = ["--option", "filters=4", "--option", "capsules=2", "--model", "text-a", "--epochs", "3"]
     assert run("train", path, *small, "--out", tmp_path / "run") == 0
     model = Run.open(tmp_path / "run").load_model()
-    assert all(layer.votes.weight.abs().max() < 100 for layer in model.routed_layers)
+    assert all(layer.transform.weight.abs().max() < 100 for layer in model.routed_layers)
 
 
 def test_shares_of_labels_need_a_routing_that_can_give_them(tmp_path, capsys):
@@ -320,7 +320,7 @@ def test_word_vectors_are_read_once_and_travel_with_the_run(table, tmp_path, cap
         (["predict", "RUN"], "expected files or texts behind the run, got none"),
         (["explain", "RUN", "a", "--top", "0"], "top to be a whole number from 1 on"),
         (["evaluate", "RUN", "--data", "digits"], "expected texts, like the data of this run, got images"),
-        (["evaluate", "RUN", "--data", "TABLE", "--floor"], "--floor: expected a run on texts, and its own data"),
+        (["evaluate", "RUN", "--data", "TABLE", "--baseline"], "--baseline: expected a run on texts, and its own data"),
         (["train", "TABLE", "--separator", ""], "--separator: expected what stands between the labels"),
         (["train", "TABLE", "--label", "label", "--label", "label"], "--label: expected different columns"),
         (["train", "TABLE", "--no-tune", "--encoding", "klingon"], "--encoding: expected an encoding like utf-8"),

@@ -9,7 +9,7 @@ import torchcaps as tc
 from tests.readers import with_ledger
 from tests.tiles import Sizes, assert_same, capsules, dense
 from torchcaps.functional import agree, combine, distances, spread
-from torchcaps.votes.buffers import Room, scratch
+from torchcaps.votes.buffers import BufferPool, scratch
 from torchcaps.votes.tiling import tile_bytes
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -118,7 +118,7 @@ def test_tiled_gradients_are_those_of_finite_differences():
     def run(poses, activations, weight):
         return torch.func.functional_call(layer, {"votes.weight": weight}, (tc.Capsules(poses, activations),))[:2]
 
-    weight = layer.votes.weight.detach().clone().requires_grad_()
+    weight = layer.transform.weight.detach().clone().requires_grad_()
     assert torch.autograd.gradcheck(run, (children.poses, children.activations, weight), atol=1e-6)
 
 
@@ -174,10 +174,10 @@ def test_gradients_of_gradients_need_untiled_votes():
 def test_only_what_needs_a_gradient_gets_one():
     layer = dense(routing="em", tile_bytes=1)().double()
     children = capsules(5, 7, 5)
-    layer.votes.weight.requires_grad_(False)
+    layer.transform.weight.requires_grad_(False)
     layer(tc.Capsules(children.poses.detach(), children.activations)).poses.sum().backward()
     assert children.poses.grad is None
-    assert layer.votes.weight.grad is None
+    assert layer.transform.weight.grad is None
     assert children.activations.grad.any()
     assert layer.routing.beta_use.grad.any()
 
@@ -193,7 +193,7 @@ def test_tiles_under_autocast_keep_their_precision(size):
         with torch.autocast("cpu", dtype=torch.float16):
             loss = layer(children).poses.square().sum()
         loss.backward()
-        found.append(layer.votes.weight.grad.clone())
+        found.append(layer.transform.weight.grad.clone())
     torch.testing.assert_close(found[1], found[0], rtol=2e-3, atol=1e-4)
 
 
@@ -203,7 +203,7 @@ def test_tiles_in_inference_leave_training_alone():
     with torch.inference_mode():
         layer(children)
     layer(children).poses.sum().backward()
-    assert layer.votes.weight.grad.any()
+    assert layer.transform.weight.grad.any()
 
 
 def test_memory_of_a_tile_comes_from_an_argument_or_the_environment(monkeypatch):
@@ -291,7 +291,7 @@ def test_ledger_gives_the_gradients_of_autograd(leading):
 
 
 def test_scratch_is_used_again_from_tile_to_tile():
-    room, like = Room(), torch.zeros(1, dtype=torch.float64)
+    room, like = BufferPool(), torch.zeros(1, dtype=torch.float64)
     with room.tile():
         first, second = scratch((2, 3), like), scratch((4,), like)
         assert first.data_ptr() != second.data_ptr()
@@ -304,7 +304,7 @@ def test_scratch_is_used_again_from_tile_to_tile():
 
 
 def test_scratch_is_a_threads_own():
-    room, like, found = Room(), torch.zeros(1), []
+    room, like, found = BufferPool(), torch.zeros(1), []
     with room.tile():
         mine = scratch((8,), like)
         thread = threading.Thread(target=lambda: found.append(scratch((8,), like)))

@@ -13,7 +13,7 @@ from tests.readers import with_ledger
 from tests.routings import sized
 from tests.tiles import Sizes, assert_same, capsules, dense
 from torchcaps.functional import agree, combine
-from torchcaps.votes.buffers import Room
+from torchcaps.votes.buffers import BufferPool
 from torchcaps.votes.transforms import VoteTransform
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -47,7 +47,7 @@ class Views(tc.Routing):
 
 
 class MovingViews(Views):
-    translates = True
+    translation_equivariant = True
 
 
 @pytest.mark.parametrize("kind", [Views, MovingViews])
@@ -74,7 +74,7 @@ def test_a_hook_may_keep_the_votes_of_the_first_pass():
 class OwnPoses(VoteTransform):
     """Votes are the poses themselves: a view."""
 
-    def build(self):
+    def reset_parameters(self):
         pass
 
     def ready(self):
@@ -155,10 +155,10 @@ def test_what_a_tile_draws_it_draws_again_in_the_backward_pass():
 def test_backward_pass_under_autocast_keeps_the_precision_of_the_forward_pass():
     layer = tc.DenseCapsules(7, 4, 5, 6, tile_bytes=1)
     children = tc.Capsules(*(part.detach().float() for part in capsules(5, 7, 5)[:2]))
-    (expected,) = torch.autograd.grad(layer(children).poses.square().sum(), layer.votes.weight)
+    (expected,) = torch.autograd.grad(layer(children).poses.square().sum(), layer.transform.weight)
     loss = layer(children).poses.square().sum()
     with torch.autocast("cpu", dtype=torch.float16):
-        (found,) = torch.autograd.grad(loss, layer.votes.weight)
+        (found,) = torch.autograd.grad(loss, layer.transform.weight)
     torch.testing.assert_close(found, expected)
 
 
@@ -205,15 +205,15 @@ def test_no_children_at_all_make_no_numbers_that_are_not(name):
 def test_pruned_votes_train():
     """Pruning makes the weight anew in a hook before every call."""
     layer, children = dense()().double(), capsules(5, 7, 5)
-    prune.l1_unstructured(layer.votes, "weight", 0.5)
+    prune.l1_unstructured(layer.transform, "weight", 0.5)
     for _ in range(2):
         layer(children).poses.square().sum().backward()
-    assert not layer.votes.weight_orig.grad[layer.votes.weight_mask == 0].any()
+    assert not layer.transform.weight_orig.grad[layer.transform.weight_mask == 0].any()
 
 
 def test_hooks_on_votes_see_votes():
     layer, children, seen = dense()().double(), capsules(5, 7, 5), []
-    layer.votes.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    layer.transform.register_forward_hook(lambda module, inputs, output: seen.append(output))
     layer(children)
     assert any(isinstance(part, torch.Tensor) and part.shape == (5, 7, 4, 6) for part in seen)
 
@@ -238,7 +238,7 @@ def test_rows_of_16_bytes_may_start_anywhere():
     parents = layer(tc.Capsules(poses, torch.rand(5, 7))).poses
     torch.cat([torch.zeros(1), parents.flatten()]).square().sum().backward()
     votes = tc.DenseCapsules(7, 3, 4, 4)
-    with Room().tile():
+    with BufferPool().tile():
         made = votes.vote(votes.gather(tc.Capsules(poses, torch.rand(5, 7))))
         torch.cat([torch.zeros(1), made.mT.mT.flatten()]).square().sum().backward()
     assert poses.grad.isfinite().all()

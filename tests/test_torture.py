@@ -30,9 +30,9 @@ from torchcaps.data.matlab import read_mat
 from torchcaps.data.texts import Vocabulary
 from torchcaps.functional import safe_divide
 from torchcaps.runs.config import TrainConfig, parse_option
-from torchcaps.runs.metadata import load_facts
-from torchcaps.runs.recipes import complete
-from torchcaps.runs.run import DataFacts, Run
+from torchcaps.runs.metadata import load_metadata
+from torchcaps.runs.recipes import resolve
+from torchcaps.runs.run import Run, RunMetadata
 from torchcaps.runs.weights import load_weights, save_weights
 from torchcaps.train import resume, train
 
@@ -67,7 +67,7 @@ def text_run(tmp_path_factory):
     return broken.text_run(tmp_path_factory.mktemp("broken") / "texts")
 
 
-@pytest.mark.parametrize("file", ["config.json", "data.json", "model.safetensors", "last.ckpt"])
+@pytest.mark.parametrize("file", ["config.json", "metadata.json", "model.safetensors", "last.ckpt"])
 def test_broken_runs_on_images_get_a_sentence(image_run, file):
     result = broken.try_file(image_run, file, 9, 100)
     assert not result.faults, result.faults[0]
@@ -128,7 +128,7 @@ def test_a_run_killed_while_its_checkpoint_is_half_written_goes_on(tmp_path):
     training = [*kill.TRAINING[:6], "--epochs", "2", "--option", "capsules=4", "--reconstruction", "0"]
     whole = disk.command(*training, "--out", str(tmp_path / "whole"))
     assert whole == (0, "")
-    files = ["split.json", "data.json", "config.json", "data.json"]
+    files = ["split.json", "metadata.json", "config.json", "metadata.json"]
     files += ["model.safetensors", "metrics.csv", "last.ckpt"] * 2
     place = files.index("last.ckpt", 7) + 1
     words = [sys.executable, "-m", "torture.victim", "half written", str(place), *training, "--out", tmp_path / "run"]
@@ -156,12 +156,12 @@ def test_a_folder_without_a_config_is_told(tmp_path):
 
 def test_a_run_killed_between_its_last_epoch_and_its_end_stops_all_the_same(tmp_path):
     run = train(replace(SMALL, epochs=30, patience=1, lr=1e-9, out=tmp_path / "run"))
-    assert run.facts.stopped
+    assert run.metadata.stopped
     metrics, checkpoint = run.metrics.read_bytes(), run.checkpoint.read_bytes()
     assert metrics.count(b"\n") < 30
     run.with_facts(stopped=False)
     (run.folder / "README.md").unlink()
-    assert resume(run.folder).facts == run.facts
+    assert resume(run.folder).facts == run.metadata
     assert (run.metrics.read_bytes(), run.checkpoint.read_bytes()) == (metrics, checkpoint)
     (run.folder / "README.md").unlink()
     resume(run.folder)  # killed before the card was written
@@ -205,8 +205,8 @@ def test_a_flipped_bit_among_the_weights_is_noticed(tmp_path):
 
 
 def test_a_network_that_no_memory_holds_is_refused_at_once(tmp_path):
-    config = complete(TrainConfig(data="mnist", model="capsnet", option=("capsules=100000000",)), 100)
-    run = Run(tmp_path, config, DataFacts(tuple("0123456789"), image_shape=(1, 28, 28)))
+    config = resolve(TrainConfig(data="mnist", model="capsnet", option=("capsules=100000000",)), 100)
+    run = Run(tmp_path, config, RunMetadata(tuple("0123456789"), image_shape=(1, 28, 28)))
     with pytest.raises(InputError, match=r"expected a network that fits .* GB of memory, got one of .* GB"):
         run.new_model()
 
@@ -243,9 +243,9 @@ def test_a_broken_table_of_metrics_is_told(tmp_path, image_run, text):
     ],
 )
 def test_facts_that_no_run_has_are_refused(tmp_path, facts):
-    (tmp_path / "data.json").write_text(json.dumps({"classes": ["a", "b"], **facts}))
+    (tmp_path / "metadata.json").write_text(json.dumps({"classes": ["a", "b"], **facts}))
     with pytest.raises(InputError, match=r"data\.json: expected two classes or more, the size of images or of"):
-        load_facts(tmp_path / "data.json")
+        load_metadata(tmp_path / "metadata.json")
 
 
 def test_a_vocabulary_of_another_run_is_refused(tmp_path, text_run):

@@ -50,7 +50,7 @@ def test_a_run_begins_in_no_folder_with_files_of_others(tmp_path, capsys, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
     for folder in (tmp_path, tmp_path / "there"):
-        for name in ("README.md", "data.json", "metrics.csv"):
+        for name in ("README.md", "metadata.json", "metrics.csv"):
             (folder / name).write_text("mine")
     assert "expected a new or empty folder, got one that holds README.md" in refused(capsys, *TRAIN, "--out", out)
     assert (tmp_path / out / "README.md").read_text() == "mine"

@@ -24,8 +24,8 @@ from torture.result import Result
 
 ROOM = 6 << 30
 RESUMED = 10  # seconds of computing; whoever still trains then has read all files
-IMAGES = ("config.json", "data.json", "model.safetensors", "last.ckpt", "metrics.csv")
-TEXTS = ("config.json", "data.json", "split.json", "vocabulary.json", "model.safetensors", "last.ckpt")
+IMAGES = ("config.json", "metadata.json", "model.safetensors", "last.ckpt", "metrics.csv")
+TEXTS = ("config.json", "metadata.json", "split.json", "vocabulary.json", "model.safetensors", "last.ckpt")
 LABELS = ("good", "bad")
 
 

@@ -26,8 +26,8 @@ from torchcaps.data.photos import _cifar, _read_mat
 from torchcaps.data.smallnorb import load_norb
 from torchcaps.data.texts import Vocabulary
 from torchcaps.runs.config import TrainConfig, save_config
-from torchcaps.runs.metadata import load_complete, load_facts
-from torchcaps.runs.recipes import complete
+from torchcaps.runs.metadata import load_metadata, load_resolved
+from torchcaps.runs.recipes import resolve
 from torchcaps.runs.weights import load_weights
 from torture.limits import Hang, in_memory, in_time, muted, overheard
 from torture.mutate import mutated
@@ -119,7 +119,7 @@ def _config() -> list[bytes]:
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for config, texts in ((TrainConfig(data="digits"), False), (TrainConfig(data="x.csv", label=("a", "b")), True)):
-            save_config(complete(config, 1000, texts=texts), Path(folder) / "config.json")
+            save_config(resolve(config, 1000, texts=texts), Path(folder) / "config.json")
             found.append((Path(folder) / "config.json").read_bytes())
     return found
 
@@ -181,8 +181,8 @@ def readers() -> list[Reader]:
         Reader("tsv", "table.tsv", [table.replace(",", "\t").encode()], load_table),
         Reader("csv.gz", "table.csv.gz", [gzip.compress(table.encode())], load_table),
         Reader("jsonl", "table.jsonl", [lines.encode()], load_table),
-        Reader("config", "config.json", _config(), load_complete),
-        Reader("facts", "data.json", [json.dumps(facts).encode()], load_facts),
+        Reader("config", "config.json", _config(), load_resolved),
+        Reader("facts", "metadata.json", [json.dumps(facts).encode()], load_metadata),
         Reader("vocabulary", "vocabulary.json", [vocabulary], vocabulary_of),
         Reader("vectors", "v.txt", [words.encode(), b"4 3\n" + words.encode()], lambda path: _vectors(path)),
         Reader("vectors.gz", "v.txt.gz", [gzip.compress(words.encode())], lambda path: _vectors(path)),

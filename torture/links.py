@@ -16,13 +16,13 @@ from torture.watch import Monitor
 
 # What commands read or write in a run, and what they once used beside it.
 PLACES = (
-    "config.json", "data.json", "split.json", "vocabulary.json", "metrics.csv", "model.safetensors", "last.ckpt",
+    "config.json", "metadata.json", "split.json", "vocabulary.json", "metrics.csv", "model.safetensors", "last.ckpt",
     "README.md", "train.log", ".torchcaps.lock", "report.html", "model.pt2", "model.onnx", "tensorboard",
     "model.previous.safetensors", "evaluation", "evaluation/results.json", "evaluation/mistakes.csv",
     "evaluation/confusion.png", "evaluation/examples.png", "attack", "attack/results.json", "attack/curve.png",
     "attack/examples.png", "jumble", "jumble/results.json", "jumble/examples.png", "jumble/confidence.png", "strange",
     "strange/results.json", "strange/roc.png", "health", "health/results.json", "health/couplings.png", "explain",
-    "explain/results.json", "explain/test-0-tree.png", "README.md.tmp", "data.json.tmp", "last.ckpt.tmp",
+    "explain/results.json", "explain/test-0-tree.png", "README.md.tmp", "metadata.json.tmp", "last.ckpt.tmp",
     "model.part.pt2", "evaluation/results.json.tmp", "why.html",
 )  # fmt: skip
 SOME = 5  # commands for each prepared run; it has no divisor in common with the number of them

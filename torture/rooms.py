@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import torchcaps as tc
-from torchcaps.votes.buffers import borrowed, kept_room, scratch
+from torchcaps.votes.buffers import borrowed, reused_pool, scratch
 from torture.result import Result
 
 THREADS = 4
@@ -68,7 +68,7 @@ class Claims:
             self.tile(draw, left - 1, depth)
 
     def call(self, draw: random.Random, depth: int = 0) -> None:
-        with suppress(StoppedError), kept_room(watched=draw.random() < 0.1) as room:
+        with suppress(StoppedError), reused_pool(has_hooks=draw.random() < 0.1) as room:
             for _ in range(draw.randint(1, 3)):
                 with room.tile():
                     self.tile(draw, draw.randint(1, 5), depth)

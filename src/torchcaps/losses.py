@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from torchcaps._core.errors import check_choice, check_positive, check_range, complaint, shape_text
+from torchcaps._core.errors import check_choice, check_positive, check_range, input_error, shape_text
 from torchcaps._core.types import can_look_at, check_labels, truth_of
 
 REDUCTIONS = ["paper", "official", "none"]
@@ -21,14 +21,16 @@ def _targets(owner: str, activations: Tensor, labels: Tensor) -> Tensor:
     """One truth value for each class, [*b y], from class indices [*b] or several labels at once [*b y]."""
     *batch, classes = activations.shape
     if not isinstance(labels, Tensor):
-        raise complaint(owner, "labels as a tensor", f"a {type(labels).__name__}", "Pass torch.tensor(labels).")
+        raise input_error(owner, "labels as a tensor", f"a {type(labels).__name__}", "Pass torch.tensor(labels).")
     if labels.shape == activations.shape:
         _check_truth(owner, labels)
         return labels.to(activations.dtype)
     if list(labels.shape) != batch or labels.is_floating_point() or labels.dtype == torch.bool:
         expected = f"class indices [*b] = {shape_text(batch)} or truth values [*b y] = {shape_text(activations.shape)}"
         got = f"{shape_text(labels.shape)} of {labels.dtype}"
-        raise complaint(owner, expected, got, "Give whole numbers (labels.long()), or one truth value for each class.")
+        raise input_error(
+            owner, expected, got, "Give whole numbers (labels.long()), or one truth value for each class."
+        )
     check_labels(owner, labels, classes)
     return truth_of(labels, classes, activations.dtype)
 
@@ -38,7 +40,7 @@ def _check_truth(owner: str, labels: Tensor) -> None:
         low, high = float(labels.min()), float(labels.max())
         if low < 0 or high > 1:
             got = low if low < 0 else high
-            raise complaint(
+            raise input_error(
                 owner, "truth values [*b y] from 0 to 1", got, "Give 1 for classes that are there, 0 for others."
             )
 
@@ -46,9 +48,9 @@ def _check_truth(owner: str, labels: Tensor) -> None:
 def _check_activations(owner: str, activations: Tensor) -> None:
     if not isinstance(activations, Tensor):
         got = f"a {type(activations).__name__}"
-        raise complaint(owner, "activations [*b y] as a tensor", got, "Pass capsules.activations.")
+        raise input_error(owner, "activations [*b y] as a tensor", got, "Pass capsules.activations.")
     if activations.ndim == 0:
-        raise complaint(owner, "activations [*b y]", "a single number", "Give one activation for each class.")
+        raise input_error(owner, "activations [*b y]", "a single number", "Give one activation for each class.")
 
 
 def _reduce(per_class: Tensor, reduction: str) -> Tensor:
@@ -107,7 +109,7 @@ def spread_loss(
     if not isinstance(labels, Tensor) or labels.ndim != activations.ndim - 1 or labels.is_floating_point():
         expected = f"class indices [*b] = {shape_text(activations.shape[:-1])}"
         got = f"{shape_text(labels.shape)} of {labels.dtype}" if isinstance(labels, Tensor) else type(labels).__name__
-        raise complaint("spread_loss", expected, got, "Pass whole numbers; margin_loss takes several labels at once.")
+        raise input_error("spread_loss", expected, got, "Pass whole numbers; margin_loss takes several labels at once.")
     present = _targets("spread_loss", activations, labels)
     right = (activations * present).sum(-1, keepdim=True)
     per_class = (1 - present) * (margin - (right - activations)).clamp(min=0).square()
@@ -137,5 +139,5 @@ def reconstruction_loss(
     """
     if reconstructions.shape != images.shape:
         expected = f"images {shape_text(reconstructions.shape)} like their reconstructions"
-        raise complaint("reconstruction_loss", expected, shape_text(images.shape), "Compare images of one shape.")
+        raise input_error("reconstruction_loss", expected, shape_text(images.shape), "Compare images of one shape.")
     return weight * (reconstructions - images).square().flatten(1).sum(-1).mean()

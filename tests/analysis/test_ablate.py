@@ -115,7 +115,7 @@ def test_without_a_squash_attention_keeps_the_order_of_its_classes():
 def test_without_transform_children_vote_for_their_own_pose():
     for votes in ("full", "shared", "factorized", "matrix"):
         layer = tc.DenseCapsules(5, 3, 4, 4, votes=votes, vote_bias=True, normalize=True)
-        torch.nn.init.normal_(layer.votes.bias)
+        torch.nn.init.normal_(layer.transform.bias)
         assert take_away("no transform", layer, None) == ""
         poses = torch.randn(2, 5, 4)
         made = layer.vote(layer.gather(Capsules(poses, torch.ones(2, 5))))

@@ -26,7 +26,7 @@ from torchcaps.analysis.attacks import (
 )
 from torchcaps.analysis.evaluate import evaluate, wilson_interval
 from torchcaps.analysis.gradients import class_scores, image_gradients, questioned, wrong_odds
-from torchcaps.analysis.shown import Shown, some
+from torchcaps.analysis.images import InMemoryImages, some
 from torchcaps.data import PairSet, load_dataset
 from torchcaps.losses import margin_loss
 
@@ -220,7 +220,7 @@ def steps_of_a_stair():
     """Ten images of class 0 whose odds fall to even at epsilons 0.05, 0.15, ... 0.95."""
     model = Linear([[1.0], [-1.0]], (1, 1, 1), bias=torch.tensor([0.0, 1.0]))
     images = (0.5 + (torch.arange(5) + 0.5) / 10).view(5, 1, 1, 1)
-    return model, Shown(images, torch.zeros(5, dtype=torch.long), ("a", "b"))
+    return model, InMemoryImages(images, torch.zeros(5, dtype=torch.long), ("a", "b"))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -240,7 +240,7 @@ def test_curve_counts_those_driven_to_their_target():
 
 
 def test_curve_tells_the_share_of_images_without_a_gradient():
-    data = Shown(torch.full((4, 1, 1, 1), 0.5), torch.zeros(4, dtype=torch.long), ("a", "b"))
+    data = InMemoryImages(torch.full((4, 1, 1, 1), 0.5), torch.zeros(4, dtype=torch.long), ("a", "b"))
     (curve,) = attack_curves(Linear([[0.0], [0.0]], (1, 1, 1)), data, [0.2])
     assert curve.silent == 1
 

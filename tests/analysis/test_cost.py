@@ -38,7 +38,7 @@ def test_gradient_norms_are_those_of_a_backward_pass():
 def test_a_layer_that_does_not_learn_has_no_gradient():
     model = tc.create_model(image_shape=(1, 12, 12), classes=3).eval()
     model.requires_grad_(False)
-    model.layers[0].votes.requires_grad_(True)
+    model.layers[0].transform.requires_grad_(True)
     found = gradient_norms(model, Batch(torch.rand(2, 1, 12, 12), torch.tensor([0, 1])), loss)["classes"]
     assert found.parameters > 0
     assert found.poses == 0

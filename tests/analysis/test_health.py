@@ -37,7 +37,7 @@ def network(**options):
 def test_a_class_capsule_without_weights_is_dead():
     model = network(routing="dynamic")
     with torch.no_grad():
-        model.layers[0].votes.weight[:, 1] = 0
+        model.layers[0].transform.weight[:, 1] = 0
     found = health(model, images(), loss)
     (layer,) = found.layers
     assert layer.dead == (1,)

@@ -9,6 +9,7 @@ from tests.analysis.networks import Linear
 from torchcaps import create_model
 from torchcaps._core.errors import InputError
 from torchcaps.analysis.evaluate import Evaluation, wilson_interval
+from torchcaps.analysis.images import InMemoryImages, some, varied
 from torchcaps.analysis.jumble import (
     JUMBLES,
     SHUFFLES,
@@ -24,7 +25,6 @@ from torchcaps.analysis.jumble import (
     stand_alone,
     sureness,
 )
-from torchcaps.analysis.shown import Shown, some, varied
 from torchcaps.data import PairSet, load_dataset
 
 
@@ -139,10 +139,13 @@ def test_things_stand_alone_where_the_border_is_even():
     assert stand_alone(torch.cat([paper, photos[:3]]))  # most of them
     classes = ("a", "b", "c")
     for images, why in ((paper, ""), (photos, "the things do not stand before an even background")):
-        data = Shown(images, torch.tensor([0, 1, 2, 0]), classes)
+        data = InMemoryImages(images, torch.tensor([0, 1, 2, 0]), classes)
         assert no_pairs(data) == why
         assert ("side by side" in jumbled_sets(data)) == (not why)
-    assert no_pairs(Shown(paper, torch.tensor([0, 1, 0, 1]), classes[:2])) == "to name two of two classes is no art"
+    assert (
+        no_pairs(InMemoryImages(paper, torch.tensor([0, 1, 0, 1]), classes[:2]))
+        == "to name two of two classes is no art"
+    )
 
 
 def test_partners_are_of_other_classes():
@@ -195,7 +198,7 @@ def test_a_network_that_counts_ink_stays_as_sure():
     """Its answer is the sum of all pixels, wherever they are; one that looks at the left half does not."""
     images = torch.zeros(6, 1, 4, 4)
     images[:, :, :, :2] = 1.0
-    data = Shown(images, torch.tensor([0, 0, 0, 1, 1, 1]), ("a", "b"))
+    data = InMemoryImages(images, torch.tensor([0, 0, 0, 1, 1, 1]), ("a", "b"))
     counts = Linear(torch.stack([torch.ones(16), -torch.ones(16)]), (1, 4, 4), "margin")
     sets = jumbled_sets(data)
     assert sureness(jumble_test(counts, sets)).share == pytest.approx(1)
@@ -237,7 +240,7 @@ def test_digits_are_jumbled_in_every_way():
 
 
 def test_examples_of_all_classes_in_turn():
-    data = Shown(torch.arange(6.0).view(6, 1, 1, 1), torch.tensor([0, 0, 0, 1, 2, 1]), ("a", "b", "c"))
+    data = InMemoryImages(torch.arange(6.0).view(6, 1, 1, 1), torch.tensor([0, 0, 0, 1, 2, 1]), ("a", "b", "c"))
     assert varied(data, 5).tolist() == [0, 3, 4, 1, 5]
     assert data.take(varied(data, 5)).labels.tolist() == [0, 1, 2, 0, 1]
 

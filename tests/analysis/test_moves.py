@@ -80,7 +80,7 @@ def test_without_bias_dynamic_routing_cannot_tell_x_from_minus_x():
     biased = tc.create_model(image_shape=(1, 12, 12), classes=3, routing="dynamic", vote_bias=True, decoder=False)
     biased.eval()
     assert mirrors(biased, images)["classes"].change < 1e-6  # a bias of zero
-    torch.nn.init.normal_(biased.layers[0].votes.bias, std=0.1)
+    torch.nn.init.normal_(biased.layers[0].transform.bias, std=0.1)
     assert mirrors(biased, images)["classes"].change > 0.01
 
 

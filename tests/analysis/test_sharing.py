@@ -17,14 +17,14 @@ EVEN = torch.full((3, 2), 0.5)
 MOVED = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]])
 
 
-def voted(averages=False):
+def voted(parents_are_means=False):
     """Even couplings, then others; parents are squashed sums, or means."""
     steps = []
     for couplings in (EVEN, MOVED):
         sums = torch.einsum("ij,ijd->jd", couplings, VOTES)
-        poses = sums / couplings.sum(0)[:, None] if averages else squash(sums)
+        poses = sums / couplings.sum(0)[:, None] if parents_are_means else squash(sums)
         steps.append(Routed(poses, poses.norm(dim=1), couplings))
-    return Voted(VOTES, torch.tensor([0.2, 0.9, 0.5]), tuple(steps), averages, weighs=False)
+    return Voted(VOTES, torch.tensor([0.2, 0.9, 0.5]), tuple(steps), parents_are_means, weighs=False)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_distances_are_from_the_mean_of_the_votes():
 
 
 def test_distances_from_means_are_those_from_poses():
-    sums, means = convergence(voted()), convergence(voted(averages=True))
+    sums, means = convergence(voted()), convergence(voted(parents_are_means=True))
     assert torch.allclose(sums.distances, means.distances)
 
 
@@ -141,7 +141,7 @@ def test_agreement_shows_the_strongest_children_and_the_most_active_parents():
         (lambda: sharing(voted(), child=3), "--child: expected a child from 0 to 2, got 3. Choose one of these."),
         (lambda: sharing(voted(), parent=-1), "--parent: expected a parent from 0 to 1, got -1. Choose one of these."),
         (
-            lambda: agreement(voted(averages=True)),
+            lambda: agreement(voted(parents_are_means=True)),
             r"a routing by inner product \(attention, dynamic, entropy, inverted\), got one by distance",
         ),
     ],

@@ -9,7 +9,7 @@ from tests.analysis.networks import Linear
 from torchcaps import create_model
 from torchcaps._core.errors import InputError
 from torchcaps.analysis.evaluate import Evaluation
-from torchcaps.analysis.shown import Shown, some
+from torchcaps.analysis.images import InMemoryImages, some
 from torchcaps.analysis.strange import (
     MADE,
     area_interval,
@@ -79,9 +79,9 @@ def test_curve_equals_that_of_scikit_learn(digits):
     assert curve.found_at(0.05) == pytest.approx(found[alarms <= 0.05].max())
 
 
-def evaluation(activations, misfit=None):
+def evaluation(activations, reconstruction_error=None):
     activations = torch.tensor(activations)
-    return Evaluation(("a", "b"), torch.zeros(len(activations), 1, dtype=torch.long), activations, misfit)
+    return Evaluation(("a", "b"), torch.zeros(len(activations), 1, dtype=torch.long), activations, reconstruction_error)
 
 
 def test_detectors_are_the_reconstruction_error_and_missing_confidence():
@@ -100,8 +100,8 @@ def test_a_network_notices_what_it_cannot_draw():
     model = create_model("efficient", image_shape=(1, 16, 16), classes=2)
     for weight in model.decoder.parameters():
         torch.nn.init.zeros_(weight)
-    gray = Shown(torch.full((4, 1, 16, 16), 0.5), torch.tensor([0, 1, 0, 1]), ("a", "b"))
-    white = Shown(torch.ones(3, 1, 16, 16), torch.tensor([0, 1, 0]), ("a", "b"))
+    gray = InMemoryImages(torch.full((4, 1, 16, 16), 0.5), torch.tensor([0, 1, 0, 1]), ("a", "b"))
+    white = InMemoryImages(torch.ones(3, 1, 16, 16), torch.tensor([0, 1, 0]), ("a", "b"))
     assert strange_test(model, gray, {"white": white})["white"]["reconstruction"].area == 1
 
 
@@ -119,7 +119,7 @@ def test_strange_images_are_made_from_known_ones(kind):
 
 
 def test_scattered_changes_are_those_of_the_attack_at_other_pixels():
-    data = Shown(
+    data = InMemoryImages(
         torch.full((5, 1, 8, 8), 0.5), torch.tensor([0, 1, 0, 1, 0]), ("a", "b")
     )  # nothing is cut off at 0 or 1
     model = Linear(torch.randn(2, 64), (1, 8, 8))
@@ -140,13 +140,13 @@ def test_scattered_changes_are_as_large_as_those_of_the_attack_at_the_ends_too()
 
 
 def test_other_images_take_the_shape_of_the_known_ones():
-    data = Shown(torch.rand(2, 3, 6, 5), torch.tensor([[0, 1], [1, 0]]), ("a", "b"))
+    data = InMemoryImages(torch.rand(2, 3, 6, 5), torch.tensor([[0, 1], [1, 0]]), ("a", "b"))
     gray = torch.rand(4, 1, 12, 12)
     shown = as_shown(gray, data)
     assert shown.images.shape == (4, 3, 6, 5)
     assert torch.equal(shown.images[:, 0], shown.images[:, 2])
     assert shown.labels.shape == (4, 2)
-    back = as_shown(torch.rand(1, 3, 12, 12), Shown(gray, torch.zeros(4, dtype=torch.long), ("a", "b")))
+    back = as_shown(torch.rand(1, 3, 12, 12), InMemoryImages(gray, torch.zeros(4, dtype=torch.long), ("a", "b")))
     assert back.images.shape == (1, 1, 12, 12)
 
 
@@ -157,7 +157,9 @@ def test_mistakes_are_told():
         InputError, match="expected kind to be one of 'noise', 'jumbled', 'attacked', 'scattered', got 'odd'"
     ):
         strange_images(
-            Linear(torch.ones(2, 4), (1, 2, 2)), Shown(torch.rand(1, 1, 2, 2), torch.tensor([0]), ("a", "b")), "odd"
+            Linear(torch.ones(2, 4), (1, 2, 2)),
+            InMemoryImages(torch.rand(1, 1, 2, 2), torch.tensor([0]), ("a", "b")),
+            "odd",
         )
     with pytest.raises(InputError, match="expected alarms between 0 and 1, got 2"):
         roc(torch.ones(2), torch.ones(2)).found_at(2)

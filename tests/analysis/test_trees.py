@@ -21,11 +21,11 @@ def halves():
         primary.poses.weight.fill_(0.5)
         primary.poses.bias.zero_()
     layer = DenseCapsules(4, 2, 2, 2, iterations=3)
-    weight = torch.zeros_like(layer.votes.weight)  # [i j d e]
+    weight = torch.zeros_like(layer.transform.weight)  # [i j d e]
     assert weight.shape == (4, 2, 2, 2)
     for child, label in ((0, 0), (2, 0), (1, 1), (3, 1)):
         weight[child, label] = 4 * torch.eye(2)
-    layer.votes.weight.data = weight
+    layer.transform.weight.data = weight
     return CapsuleModel((1, 4, 4), 2, nn.Identity(), primary, [layer])
 
 

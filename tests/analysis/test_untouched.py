@@ -4,15 +4,17 @@ import pytest
 import torch
 
 from torchcaps.analysis.evaluate import evaluate
+from torchcaps.analysis.images import InMemoryImages
 from torchcaps.analysis.lastlayer import last_layer
 from torchcaps.analysis.perturb import dimension_meanings, perturb
 from torchcaps.analysis.places import part_maps, receptive_fields
 from torchcaps.analysis.reconstruct import draw_cases, draw_classes, first_answers
-from torchcaps.analysis.shown import Shown
 from torchcaps.analysis.trees import trace_image
 from torchcaps.models import create_model
 
-DATA = Shown(torch.rand(6, 1, 12, 12, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 2, ("a", "b"))
+DATA = InMemoryImages(
+    torch.rand(6, 1, 12, 12, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 2, ("a", "b")
+)
 IMAGE = DATA.images[0]
 LOOKS = {
     "evaluate": lambda model: evaluate(model, DATA).activations,

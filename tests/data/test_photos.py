@@ -9,7 +9,7 @@ from scipy.io import savemat
 
 from torchcaps.data import load_dataset
 from torchcaps.runs.config import TrainConfig
-from torchcaps.runs.recipes import complete
+from torchcaps.runs.recipes import resolve
 
 KINDS = "airplane automobile bird cat deer dog frog horse ship truck"
 
@@ -114,5 +114,5 @@ def test_foreign_files_get_one_sentence(tmp_path, content):
 
 
 def test_photographs_may_be_mirrored_and_numbers_not():
-    assert complete(TrainConfig("cifar-10"), 1000).augment == "photo"
-    assert complete(TrainConfig("svhn"), 1000).augment == "affine"
+    assert resolve(TrainConfig("cifar-10"), 1000).augment == "photo"
+    assert resolve(TrainConfig("svhn"), 1000).augment == "affine"

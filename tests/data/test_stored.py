@@ -17,7 +17,7 @@ from PIL import Image
 
 from torchcaps._core.errors import InputError
 from torchcaps.data import Columns, Stack, Strings, Vocabulary, load_folder, load_table, make_parts, open_data
-from torchcaps.data.stored import Numbers, Records
+from torchcaps.data.disk_store import Numbers, Records
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(on_disk):
 def test_a_full_disk_is_one_sentence(on_disk):
     code = """
 import resource, signal
-from torchcaps.data.stored import Records
+from torchcaps.data.disk_store import Records
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 records = Records("photos")

@@ -41,7 +41,7 @@ def test_conv_capsules_equal_plain_loops(grid, kernel, stride, padding, routing,
     routed = layer.route(children)
 
     def vote(pose, k, i, j):
-        return (pose.view(2, 2) @ layer.votes.weight[k * types + i, j]).flatten()
+        return (pose.view(2, 2) @ layer.transform.weight[k * types + i, j]).flatten()
 
     pose, act, R = conv_routing(
         routing, children.poses[0], children.activations[0], vote,
@@ -106,7 +106,7 @@ def test_parents_at_different_positions_compete():
     """Votes that agree in one window draw a shared child away from the other window."""
     layer = tc.ConvCapsules(1, 1, 2, 2, (2,), dimensions=1, votes="shared", iterations=5).double()
     with torch.no_grad():
-        layer.votes.weight.copy_(5 * torch.eye(2).unsqueeze(0))
+        layer.transform.weight.copy_(5 * torch.eye(2).unsqueeze(0))
     poses = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64).view(1, 3, 1, 2)
     children = tc.Capsules(poses, torch.ones(1, 3, 1, dtype=torch.float64))
     couplings = layer.route(children).couplings  # child 1 is offset 1 of window 0 and offset 0 of window 1

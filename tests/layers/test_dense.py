@@ -148,15 +148,15 @@ def grid_of(types=6, dim=4):
 def test_every_layer_uses_its_vote_options(kind):
     make, options = LAYERS[kind]
     layer = make(6, 3, 4, 4, votes="full", routing="uniform", vote_bias=True, normalize=True, std=0.01, **options)
-    assert layer.votes.weight.std().item() == pytest.approx(0.01, rel=0.3)
-    assert layer.votes.normalize
+    assert layer.transform.weight.std().item() == pytest.approx(0.01, rel=0.3)
+    assert layer.transform.normalize
     children = children_of() if kind == "dense" else grid_of()
     before = layer(children).poses
     with torch.no_grad():
-        layer.votes.weight.mul_(7)  # normalized away
+        layer.transform.weight.mul_(7)  # normalized away
     torch.testing.assert_close(layer(children).poses, before)
     with torch.no_grad():
-        layer.votes.bias.add_(1)
+        layer.transform.bias.add_(1)
     assert not torch.allclose(layer(children).poses, before)
 
 
@@ -194,7 +194,7 @@ STARTS = {
 def test_layers_start_neither_silent_nor_saturated(case):
     make, shape = STARTS[case]
     layer = make()
-    poses = torch.randn(2, *shape, layer.votes.in_dim)
+    poses = torch.randn(2, *shape, layer.transform.in_dim)
     if not case.endswith("matrix"):
         poses = 0.7 * torch.nn.functional.normalize(poses, dim=-1)
     activations = layer(tc.Capsules(poses, torch.ones(2, *shape))).activations
@@ -271,7 +271,7 @@ def test_wrong_arguments_get_one_sentence(call, sentence):
 
 def test_a_layer_takes_a_ready_made_vote_transform():
     votes = make_votes("full", 6, 3, 4, 5)
-    assert tc.DenseCapsules(6, 3, 4, 5, votes=votes).votes is votes
+    assert tc.DenseCapsules(6, 3, 4, 5, votes=votes).transform is votes
 
 
 def test_a_routing_with_a_prior_for_one_grid_fits_class_capsules_on_it():

@@ -72,7 +72,7 @@ def test_flatten_joins_the_grid_in_order():
 
 def test_class_capsules_share_transforms_over_positions():
     layer = tc.ClassCapsules(3, 5, 16, 16, coordinates=None)
-    assert layer.votes.weight.numel() == 3 * 5 * 16
+    assert layer.transform.weight.numel() == 3 * 5 * 16
     votes = layer.vote(layer.gather(grid_of(4, 6)))
     assert votes.shape == (2, 72, 5, 16)
     same = tc.Capsules(torch.ones(1, 2, 2, 3, 16), torch.ones(1, 2, 2, 3))

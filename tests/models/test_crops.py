@@ -7,7 +7,7 @@ import torchcaps as tc
 from tests.commands import run, save_norb, save_pictures
 from torchcaps.models.crops import PATCHES, Crop, Patches
 from torchcaps.runs.config import TrainConfig
-from torchcaps.runs.recipes import complete, with_size
+from torchcaps.runs.recipes import resolve, with_size
 
 SMALL = {"image_shape": (1, 24, 24), "classes": 3, "sizes": (8, 2, 2, 2), "iterations": 1, "crop": 18}
 
@@ -75,12 +75,12 @@ def test_refusals():
 @pytest.mark.parametrize("model", ["matrix", "matrix-small", "cnn-norb"])
 def test_the_papers_preset_takes_smallnorb_as_the_paper_does(model):
     config = with_size(TrainConfig("smallnorb", model=model, preset="paper"))
-    config = complete(config, 21870)
+    config = resolve(config, 21870)
     assert config.size == 48
     assert config.model_options()["crop"] == 32
     assert config.model_options()["standardize"] is True
     assert (config.augment, config.schedule, config.batch_size, config.lr) == ("light", "slow-exponential", 64, 3e-3)
-    other = complete(with_size(TrainConfig("toys", model=model, preset="paper")), 4500)
+    other = resolve(with_size(TrainConfig("toys", model=model, preset="paper")), 4500)
     assert other.size is None
     assert "crop" not in other.model_options()
 

@@ -255,7 +255,7 @@ def test_calibration_brings_votes_to_unit_spread():
         calibrate(model, images)
         children = model.children_of(images).flatten()
         layer = model.routed_layers[-1]
-        routed, votes = layer.route(children), layer.votes(children.poses)
+        routed, votes = layer.route(children), layer.transform(children.poses)
     weights = routed.couplings * children.activations.unsqueeze(-1)
     total, count = 0.0, 0.0
     for b in range(8):  # in plain loops: the mass-weighted mean of the log standard deviations

@@ -39,7 +39,8 @@ def test_capsule_a_is_that_of_the_paper_in_plain_loops(options):
     first, last = branch.layers
     weights = [
         branch.convolution.weight, branch.convolution.bias, branch.primary.poses.weight.squeeze(-1),
-        branch.primary.poses.bias, 3, first.votes.weight, first.votes.bias, 3, last.votes.weight, last.votes.bias,
+        branch.primary.poses.bias, 3, first.transform.weight, first.transform.bias, 3, last.transform.weight,
+        last.transform.bias,
     ]  # fmt: skip
     listed = [part.tolist() if isinstance(part, torch.Tensor) else part for part in weights]
     expected = torch.tensor(capsule_a(model.words(tokens)[0].tolist(), *listed, **options), dtype=torch.float64)
@@ -73,8 +74,8 @@ def test_sizes_are_those_of_the_paper():
     assert branch.layers[0](children).poses.shape == (1, 40 - 3 - 3 + 2, 16, 16)
     assert model(tokens).poses.shape == (1, 6, 16)
     full = create_model("text-a", vocabulary=2, classes=6, dim=300, votes="full").branches[0]
-    assert full.layers[0].votes.weight.shape == (3 * 32, 16, 16, 16)
-    assert full.layers[1].votes.weight.shape == (16, 7, 16, 16)
+    assert full.layers[0].transform.weight.shape == (3 * 32, 16, 16, 16)
+    assert full.layers[1].transform.weight.shape == (16, 7, 16, 16)
 
 
 def test_with_padding_first_and_last_words_stand_at_every_place_of_an_ngram():

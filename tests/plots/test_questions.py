@@ -6,8 +6,8 @@ from matplotlib.colors import to_hex
 
 from torchcaps.analysis.attacks import AttackCurve, AttackExamples, AttackPoint
 from torchcaps.analysis.evaluate import Evaluation
+from torchcaps.analysis.images import InMemoryImages
 from torchcaps.analysis.jumble import JUMBLES, JumbleResult, jumbled_sets
-from torchcaps.analysis.shown import Shown
 from torchcaps.analysis.strange import roc
 from torchcaps.plots.attacks import attack_examples_figure, attack_figure
 from torchcaps.plots.jumble import confidence_figure, jumble_figure
@@ -65,7 +65,7 @@ def test_examples_say_what_was_answered_and_whether_it_is_right(tmp_path):
 def results(seed=0):
     images = torch.zeros(3, 1, 12, 12)
     images[..., 2:10, 2:10] = torch.rand(3, 1, 8, 8)
-    data = Shown(images, torch.tensor([0, 1, 2]), ("a", "b", "c"))
+    data = InMemoryImages(images, torch.tensor([0, 1, 2]), ("a", "b", "c"))
     sets = jumbled_sets(data, seed)
     found = {
         kind: JumbleResult(kind, Evaluation(data.classes, shown.labels.view(3, -1), torch.rand(3, 3), None))
@@ -101,7 +101,7 @@ def test_histograms_show_shares_of_images_for_each_run_and_kind():
 def test_curves_of_detectors_have_a_panel_for_each_kind(tmp_path, kinds):
     known = roc(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([3.0, 5.0]))
     names = ["noise", "jumbled", "attacked", "other"][:kinds]
-    images = Shown(torch.rand(1, 1, 4, 4), torch.tensor([0]), ("a", "b"))
+    images = InMemoryImages(torch.rand(1, 1, 4, 4), torch.tensor([0]), ("a", "b"))
     figure = roc_figure(
         {name: {"reconstruction": known, "confidence": known} for name in names}, dict.fromkeys(names, images)
     )

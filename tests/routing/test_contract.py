@@ -159,8 +159,8 @@ class NaNAtZero(Dynamic):
 
 
 class FavoriteParent(Dynamic):
-    def start(self, votes, weights):
-        scores = super().start(votes, weights).clone()
+    def initial_scores(self, votes, weights):
+        scores = super().initial_scores(votes, weights).clone()
         scores[..., 0] = 1
         return scores
 

@@ -47,7 +47,7 @@ def test_every_offered_option_starts_at_the_default_of_its_routing(client):
     for told in describe_routings():
         sizes = {"out_capsules": 2} if told["name"] in ("em", "heinsen", "variational") else {}
         made = make_routing(told["name"], **sizes)
-        assert told["kind"] == ("distance" if made.averages else "direction")
+        assert told["kind"] == ("distance" if made.parents_are_means else "direction")
         assert told["title"].endswith(".")
         for option in told["options"]:
             assert float(option["default"] == getattr(made, option["name"])), option

@@ -51,12 +51,12 @@ def finished(tmp_path_factory):
 
 def test_run_folder_holds_everything(finished):
     names = {path.name for path in finished.folder.iterdir()}
-    files = {"config.json", "data.json", "split.json", "metrics.csv", "model.safetensors", "last.ckpt", "README.md"}
+    files = {"config.json", "metadata.json", "split.json", "metrics.csv", "model.safetensors", "last.ckpt", "README.md"}
     assert names == files | {"layers.csv", "train.log", ".torchcaps.lock"}
     rows = table_of(finished.folder)
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
     assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])
-    facts = json.loads((finished.folder / "data.json").read_text())
+    facts = json.loads((finished.folder / "metadata.json").read_text())
     assert facts["classes"] == list("0123456789")
     assert facts["image_shape"] == [1, 8, 8]
     assert 0 < facts["fits"] < 1
@@ -143,13 +143,13 @@ def test_ctrl_c_leaves_a_usable_run(tmp_path):
     assert "--resume" in said
     assert "Traceback" not in complained
     run = Run.open(out)
-    assert run.facts.fits is not None
+    assert run.metadata.fits is not None
     assert evaluate(run.load_model(), run.load_parts().test).accuracy > 0.3
 
 
 def test_resuming_a_finished_run_changes_nothing(finished, capsys):
     before = finished.weights.read_bytes()
-    assert resume(finished.folder).facts == finished.facts
+    assert resume(finished.folder).facts == finished.metadata
     assert run_command("train", "--resume", finished.folder) == 0
     assert "This run was finished; to train longer, begin another" in capsys.readouterr().err
     assert finished.weights.read_bytes() == before
@@ -168,7 +168,7 @@ def test_weights_from_before_a_loss_that_is_not_finite_are_kept(tmp_path, monkey
         return class_loss(*arguments) * (float("nan") if len(calls) > 16 else 1)
 
     calls = []
-    monkeypatch.setattr("torchcaps.train.trainee.class_loss", breaks_later)
+    monkeypatch.setattr("torchcaps.train.module.class_loss", breaks_later)
     with pytest.raises(InputError, match="expected a finite loss, got nan at step 12 in epoch 2"):
         train(replace(QUICK, out=tmp_path / "run"))  # 12 steps and 4 validation batches go before
     assert all(tensor.isfinite().all() for tensor in load_file(tmp_path / "run" / "model.safetensors").values())

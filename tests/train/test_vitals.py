@@ -46,7 +46,7 @@ def test_uniform_couplings_have_entropy_one_and_starve_nobody(digits):
 
 def test_a_layer_without_votes_is_silent(digits):
     model = create_model("efficient", image_shape=(1, 8, 8), classes=10, routing="dynamic")
-    model.routed_layers[-1].votes.weight.data.zero_()
+    model.routed_layers[-1].transform.weight.data.zero_()
     assert vitals(model, digits, partial(class_loss, "margin", model))["classes"].silent
 
 

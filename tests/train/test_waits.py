@@ -8,7 +8,7 @@ from tests.waits import Waits
 from torchcaps.data import ImageSet
 from torchcaps.models import create_model
 from torchcaps.runs.config import TrainConfig
-from torchcaps.runs.recipes import complete
+from torchcaps.runs.recipes import resolve
 from torchcaps.train.prepare import fit_model
 
 
@@ -21,7 +21,7 @@ def test_a_step_looks_at_numbers_once(name, monkeypatch):
         """How often numbers are looked at in a training of so many steps."""
         images = torch.randint(256, (4 * steps, 1, 20, 20), dtype=torch.uint8)
         data = ImageSet(images, torch.arange(4 * steps) % 2, ("even", "odd"))
-        config = complete(TrainConfig(model=name, epochs=1, batch_size=4, device="cpu"), len(data))
+        config = resolve(TrainConfig(model=name, epochs=1, batch_size=4, device="cpu"), len(data))
         model = create_model(name, image_shape=(1, 20, 20), classes=2)
         lists = []
         monkeypatch.setattr(Tensor, "tolist", lambda self: lists.append(self.shape) or self.numpy().tolist())

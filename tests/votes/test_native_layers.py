@@ -23,13 +23,13 @@ from torchcaps.votes.native.backend import tile_of
 def test_what_is_changed_before_the_backward_pass_is_noticed_or_harmless(changed, frozen):
     """Matrices are read where they are; of poses a copy is read, in the order of the functions."""
     layer = tc.DenseCapsules(7, 4, 5, 6, routing="em").double()
-    layer.votes.weight.requires_grad_(not frozen)
+    layer.transform.weight.requires_grad_(not frozen)
     poses = torch.randn(32, 7, 5, dtype=torch.float64)
     activations = torch.rand(32, 7, dtype=torch.float64, requires_grad=True)
     loss = layer(tc.Capsules(poses, activations)).poses.square().sum()
     (expected,) = torch.autograd.grad(loss, activations, retain_graph=True)
     with torch.no_grad():
-        (layer.votes.weight if changed == "weight" else poses).add_(1)
+        (layer.transform.weight if changed == "weight" else poses).add_(1)
     if changed == "weight":
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             torch.autograd.grad(loss, activations)
@@ -66,7 +66,7 @@ def test_which_layers_are_native():
     elsewhere = tc.Capsules(torch.randn(9, 7, 5, device="meta"), torch.rand(9, 7, device="meta"))
     assert kinds(layer.to("meta"), elsewhere) == "other"
     hooked = tc.DenseCapsules(7, 4, 5, 6)
-    hooked.votes.register_forward_hook(lambda *_: None)
+    hooked.transform.register_forward_hook(lambda *_: None)
     assert kinds(hooked) == "other"
 
 
@@ -128,7 +128,7 @@ def test_a_class_that_looks_at_votes_gets_them():
 @pytest.mark.usefixtures("way")
 def test_a_routing_that_translates_and_sees_sums():
     class Means(Sizes):
-        translates = True
+        translation_equivariant = True
 
         def update(self, votes, weights, previous, step, origin):
             return combine(weights, votes) / weights.sum(-2).unsqueeze(-1)
@@ -144,7 +144,7 @@ def test_a_routing_that_translates_and_sees_sums():
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # also where weights alone are asked for
 def test_backward_hooks_see_votes():
     layer, seen = tc.DenseCapsules(7, 4, 5, 6).double(), []
-    layer.votes.register_full_backward_hook(lambda module, given, gradients: seen.append(gradients[0].shape))
+    layer.transform.register_full_backward_hook(lambda module, given, gradients: seen.append(gradients[0].shape))
     layer(capsules(9, 7, 5)).poses.sum().backward()
     assert torch.Size((9, 7, 4, 6)) in seen
 
@@ -180,12 +180,12 @@ def test_backward_passes_at_the_same_time_do_not_mix():
     layer, children = tc.DenseCapsules(7, 4, 5, 6, routing="em").double(), capsules(40, 7, 5)
     parents = layer(children).poses
     losses = [(parents * scale).sum() for scale in (1.0, 10.0, 100.0)]
-    expected = torch.autograd.grad(losses[0], layer.votes.weight, retain_graph=True)[0]
+    expected = torch.autograd.grad(losses[0], layer.transform.weight, retain_graph=True)[0]
     found = [[] for _ in losses]
 
     def run(place):
         for _ in range(20):
-            found[place].append(torch.autograd.grad(losses[place], layer.votes.weight, retain_graph=True)[0])
+            found[place].append(torch.autograd.grad(losses[place], layer.transform.weight, retain_graph=True)[0])
 
     threads = [threading.Thread(target=run, args=(place,)) for place in range(3)]
     for thread in threads:

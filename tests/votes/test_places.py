@@ -18,7 +18,7 @@ def test_coordinates_and_bias_are_told_apart(routing, votes, bias, coordinates):
             2, 3, 5, 6, votes=votes, routing=routing, vote_bias=bias, coordinates=coordinates, dimensions=1
         )
         if bias:
-            torch.nn.init.normal_(layer.votes.bias)
+            torch.nn.init.normal_(layer.transform.bias)
         return layer
 
     assert_same(make, capsules(3, 4, 2, 5))

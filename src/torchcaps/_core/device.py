@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from torchcaps._core.errors import check_choice, complaint
+from torchcaps._core.errors import check_choice, input_error
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -16,5 +16,5 @@ def choose_device(owner: str, name: str = "auto") -> torch.device:
     if name == "auto":
         return torch.device(next(device for device, is_there in there.items() if is_there))
     if not there[name]:
-        raise complaint(owner, f"a device {name}", "none on this machine", "Drop --device.")
+        raise input_error(owner, f"a device {name}", "none on this machine", "Drop --device.")
     return torch.device(name)

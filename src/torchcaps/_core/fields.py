@@ -9,7 +9,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.files import read_text
 
 Value = TypeVar("Value")
@@ -34,13 +34,13 @@ def read_fields(kind: type[Value], path: Path, what: str) -> Value:
     hints = get_type_hints(kind)
     for name, value in values.items():
         if name not in hints:
-            raise complaint(str(path), f"{what} among {', '.join(hints)}", name, "Drop or rename it.")
+            raise input_error(str(path), f"{what} among {', '.join(hints)}", name, "Drop or rename it.")
         if not _is_a(hints[name], value):
-            raise complaint(str(path), f"{name} to be {_text(hints[name])}", repr(value), "Correct it.")
+            raise input_error(str(path), f"{name} to be {_text(hints[name])}", repr(value), "Correct it.")
     try:
         return kind(**{name: _as_a(hints[name], value) for name, value in values.items()})
     except TypeError as error:
-        raise complaint(str(path), f"all {what}", str(error), "Copy the run anew.") from None
+        raise input_error(str(path), f"all {what}", str(error), "Copy the run anew.") from None
 
 
 def read_object(path: Path, what: str) -> dict[str, Any]:
@@ -48,9 +48,9 @@ def read_object(path: Path, what: str) -> dict[str, Any]:
     try:
         values = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise complaint(str(path), f"a JSON file of {what}", error, "Give the file of a run.") from None
+        raise input_error(str(path), f"a JSON file of {what}", error, "Give the file of a run.") from None
     if not isinstance(values, dict):
-        raise complaint(str(path), f"a JSON object of {what}", type(values).__name__, "Give the file of a run.")
+        raise input_error(str(path), f"a JSON object of {what}", type(values).__name__, "Give the file of a run.")
     return values
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 
 try:
     import fcntl
@@ -32,7 +32,7 @@ def inside(folder: Path, *names: str) -> Path:
     path = folder.joinpath(*names)
     if not is_inside(folder, path):
         remedy = "Remove the link, or put a copy of what it points to in its place."
-        raise complaint(str(path), f"a place inside {folder}", "a link that leads out of it", remedy)
+        raise input_error(str(path), f"a place inside {folder}", "a link that leads out of it", remedy)
     return path
 
 
@@ -69,7 +69,7 @@ def open_own(path: Path, flags: int) -> int:
         if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
             return file
         os.close(file)
-    raise complaint(str(path), "a plain file without another name", "a link, a pipe or a device", "Remove it.")
+    raise input_error(str(path), "a plain file without another name", "a link, a pipe or a device", "Remove it.")
 
 
 def read_bytes(path: Path, most: int = MOST_TEXT) -> bytes:
@@ -147,7 +147,7 @@ def _refuse_special(path: Path) -> None:
         return
     if stat.S_ISLNK(mode) or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # of a folder, the system tells
         got = "a link" if stat.S_ISLNK(mode) else "a pipe or a device"
-        raise complaint(str(path), "the place of a file to write", got, "Remove it, or choose another name.")
+        raise input_error(str(path), "the place of a file to write", got, "Remove it, or choose another name.")
 
 
 def _new_temporary(path: Path) -> tuple[int, Path]:

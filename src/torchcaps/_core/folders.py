@@ -8,7 +8,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 
 
 def cache_folder() -> Path:
@@ -21,7 +21,7 @@ def cache_folder() -> Path:
             place = Path()
     if not place.is_absolute():
         remedy = "Set XDG_CACHE_HOME to an absolute path."
-        raise complaint("torchcaps", "a home folder for what it keeps", "none", remedy)
+        raise input_error("torchcaps", "a home folder for what it keeps", "none", remedy)
     return place / "torchcaps"
 
 
@@ -33,5 +33,5 @@ def private_folder() -> Path:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
         remedy = "Remove it, or let TORCHCAPS_DATA name another folder."
-        raise complaint(str(folder), "a folder of yours alone", "one that others can write to", remedy)
+        raise input_error(str(folder), "a folder of yours alone", "one that others can write to", remedy)
     return folder

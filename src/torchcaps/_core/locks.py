@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.files import inside, open_own, try_lock, unlock
 from torchcaps._core.neutral import shown
 
@@ -31,7 +31,7 @@ def locked(folder: Path) -> Iterator[str | None]:
     try:
         held, before = _taken(file)
         if held is False or (held is None and before is not None and _is_alive(before)):
-            raise complaint(
+            raise input_error(
                 str(folder),
                 "a folder that no other process is writing to",
                 _words(before),

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from torchcaps._core.errors import complaint, shape_text
+from torchcaps._core.errors import input_error, shape_text
 
 Poses = Float[Tensor, "*b i e"]
 Activations = Float[Tensor, "*b i"]
@@ -74,7 +74,7 @@ def check_labels(owner: str, labels: Tensor, classes: int) -> None:
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= classes:
         got = low if low < 0 else high
-        raise complaint(owner, f"class indices from 0 to {classes - 1}", got, "Number the classes from 0 on.")
+        raise input_error(owner, f"class indices from 0 to {classes - 1}", got, "Number the classes from 0 on.")
 
 
 def truth_of(labels: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
@@ -85,7 +85,7 @@ def truth_of(labels: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
 def check_capsules(owner: str, capsules: Capsules, rank: int, axes: str, in_capsules: int | None, in_dim: int) -> None:
     """Refuse `capsules` whose poses are not `axes` = (*, in_capsules, in_dim) of that rank, or whose parts disagree."""
     if not isinstance(capsules, Capsules):
-        raise complaint(owner, "Capsules", f"a {type(capsules).__name__}", "Pass Capsules(poses, activations).")
+        raise input_error(owner, "Capsules", f"a {type(capsules).__name__}", "Pass Capsules(poses, activations).")
     poses, activations, mask = capsules
     if poses.ndim != rank:
         remedy = "Call .flatten() on a grid first." if rank == 3 and poses.ndim > 3 else f"Give poses {rank} axes."
@@ -99,11 +99,11 @@ def check_capsules(owner: str, capsules: Capsules, rank: int, axes: str, in_caps
             _check_beside_poses(owner, "mask", mask, poses)
         return
     sizes = ["*"] * (rank - 2) + ["any" if in_capsules is None else str(in_capsules), str(in_dim)]
-    raise complaint(owner, f"poses [{axes}] = ({', '.join(sizes)})", shape_text(poses.shape), remedy)
+    raise input_error(owner, f"poses [{axes}] = ({', '.join(sizes)})", shape_text(poses.shape), remedy)
 
 
 def _check_beside_poses(owner: str, name: str, tensor: Tensor | None, poses: Tensor) -> None:
     if tensor is None or tensor.shape != poses.shape[:-1]:
         expected = f"{name} {shape_text(poses.shape[:-1])}, one for each pose"
         got = "None" if tensor is None else shape_text(tensor.shape)
-        raise complaint(owner, expected, got, f"Give {name} the shape of the poses less the last axis.")
+        raise input_error(owner, expected, got, f"Give {name} the shape of the poses less the last axis.")

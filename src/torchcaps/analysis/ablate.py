@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from torchcaps._core.progress import bar
 from torchcaps.analysis.couplings import prior_of
-from torchcaps.analysis.evaluate import Evaluation, evaluate, judging, wilson_interval
+from torchcaps.analysis.evaluate import Evaluation, eval_mode, evaluate, wilson_interval
 from torchcaps.analysis.health import coupling_facts
 from torchcaps.analysis.layers import named_layers, named_primaries
 from torchcaps.data import Examples
 from torchcaps.layers import PrimaryCapsules, RoutedLayer
 from torchcaps.models import Model
 from torchcaps.routing.attention import Attention
-from torchcaps.routing.competition import OverParents, compete, silence
+from torchcaps.routing.competition import OverParents, compete, mask_fill
 from torchcaps.routing.dynamic import Dynamic
 from torchcaps.votes.transforms import FactorisedVotes, FullVotes, MatrixVotes, SharedVotes
 
@@ -77,7 +77,7 @@ def ablate(model: Model, data: Examples, known: Examples, *, seed: int = 0) -> A
     """
     layers = list(named_layers("ablate", model))
     primaries = list(named_primaries(model))
-    with judging(model):
+    with eval_mode(model):
         frozen = {name: facts.mean for name, facts in coupling_facts(model, known).items()}
     whole = evaluate(model, data)
     rows: list[Ablation] = []
@@ -171,7 +171,7 @@ def _frozen(couplings: Tensor | None, prior: Tensor | None) -> Choose:
     def choose(scores: Tensor, mask: Tensor | None, over_parents: OverParents, leaky: bool) -> Tensor:
         assert couplings is not None
         whole = couplings if prior is None else couplings + prior
-        return silence(over_parents.for_windows(whole.to(scores), scores), mask, None, 0)
+        return mask_fill(over_parents.for_windows(whole.to(scores), scores), mask, None, 0)
 
     return choose
 
@@ -179,7 +179,7 @@ def _frozen(couplings: Tensor | None, prior: Tensor | None) -> Choose:
 @torch.no_grad()
 def _without_transform(layer: RoutedLayer) -> str:
     """Identity matrices and no bias."""
-    votes = layer.votes
+    votes = layer.transform
     if not isinstance(votes, FullVotes | SharedVotes | FactorisedVotes | MatrixVotes):
         return f"{type(votes).__name__} has no matrices to take away"
     if votes.in_dim != votes.out_dim:

@@ -15,12 +15,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
-from torchcaps._core.errors import check_choice, check_count, check_positive, check_range, complaint
+from torchcaps._core.errors import check_choice, check_count, check_positive, check_range, input_error
 from torchcaps._core.progress import bar
 from torchcaps._core.types import check_labels
 from torchcaps.analysis.evaluate import evaluate, hits, shown_classes, top_classes, wilson_interval
 from torchcaps.analysis.gradients import answer, image_gradients
-from torchcaps.analysis.shown import Shown, check_images
+from torchcaps.analysis.images import InMemoryImages, check_images
 from torchcaps.models import ImageModel
 
 METHODS = ["fgsm", "bim", "pgd"]
@@ -119,7 +119,7 @@ def wrong_targets(labels: Int[Tensor, "b *n"], classes: int, seed: int = 0) -> I
     """For each example a class that it does not show, at random by the seed."""
     shown = shown_classes(labels, classes)
     if bool(shown.all(-1).any()):
-        raise complaint("wrong_targets", "a class that an image does not show", "none", "Attack without targets.")
+        raise input_error("wrong_targets", "a class that an image does not show", "none", "Attack without targets.")
     draws = torch.rand(shown.shape, generator=Generator().manual_seed(seed)).to(labels.device)
     return draws.masked_fill(shown, -1).argmax(-1)
 
@@ -165,7 +165,7 @@ class AttackCurve:
 
 def attack_curves(
     model: ImageModel,
-    data: Shown,
+    data: InMemoryImages,
     epsilons: Sequence[float],
     methods: Sequence[str] = ("fgsm",),
     *,
@@ -233,7 +233,7 @@ class AttackExamples:
 
 def attack_examples(
     model: ImageModel,
-    data: Shown,
+    data: InMemoryImages,
     epsilons: Sequence[float],
     method: str = "fgsm",
     *,

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from torchcaps._core.errors import check_count, complaint, shape_text
+from torchcaps._core.errors import check_count, input_error, shape_text
 from torchcaps.routing import ROUTINGS, Routing, make_routing, routing_options
 from torchcaps.routing.gaussian import Gaussian, Mixture
 from torchcaps.votes.algebra import as_votes
@@ -75,15 +75,15 @@ def trace_clusters(
     if routing not in ITERATIVE:
         got = f"{routing!r}" + (", which uses its couplings once" if routing in ROUTINGS else "")
         remedy = "Choose one of these as routing."
-        raise complaint("trace_clusters", f"a routing that iterates ({', '.join(ITERATIVE)})", got, remedy)
+        raise input_error("trace_clusters", f"a routing that iterates ({', '.join(ITERATIVE)})", got, remedy)
     if points.ndim != 2 or points.shape[1] != 2 or len(points) < parents:
         expected = f"at least {parents} points [i 2], one for each parent"
-        raise complaint("trace_clusters", expected, shape_text(points.shape), "Give more points, or fewer parents.")
+        raise input_error("trace_clusters", expected, shape_text(points.shape), "Give more points, or fewer parents.")
     points = points.detach().double()
     start = leaning_couplings(points, parents, seed) if start is None else start.double()
     if start.shape != (len(points), parents):
         expected = f"start [i j] = ({len(points)}, {parents})"
-        raise complaint("trace_clusters", expected, shape_text(start.shape), "Give a coupling for each pair.")
+        raise input_error("trace_clusters", expected, shape_text(start.shape), "Give a coupling for each pair.")
     weights = torch.ones(len(points), dtype=torch.float64) if activations is None else activations.double()
     sizes = {"out_capsules": parents, "out_dim": 2}
     known = {word: size for word, size in sizes.items() if word in routing_options(routing)}
@@ -96,7 +96,7 @@ def trace_clusters(
         ClusterStep(*step.routed[:1], step.routed.couplings, step.routed.activations, _number(step.objective), shape)
         for step, shape in zip(traced, shapes, strict=True)
     )
-    return ClusterTrace(routing, options, points, steps, not loop.averages)
+    return ClusterTrace(routing, options, points, steps, not loop.parents_are_means)
 
 
 def leaning_couplings(points: Float[Tensor, "i 2"], parents: int, seed: int = 0) -> Float[Tensor, "i j"]:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps.analysis.lastlayer import Voted
 
 
@@ -41,13 +41,13 @@ def convergence(voted: Voted) -> Convergence:
     """
     if any(bool((routed.couplings < 0).any()) for routed in voted.steps):
         remedy = "Use a run with em, heinsen, variational, gaussian, kde, kmeans, entropy, inverted or dynamic routing."
-        raise complaint(
+        raise input_error(
             "convergence", "couplings that are shares of a child", "negative ones (a learned prior)", remedy
         )
     found = []
     for routed in voted.steps:
         means = routed.poses
-        if not voted.averages:
+        if not voted.parents_are_means:
             mass = routed.couplings.sum(0).clamp(min=torch.finfo(means.dtype).tiny)
             means = torch.einsum("ij,ijd->jd", routed.couplings, voted.votes) / mass.unsqueeze(1)
         found.append((voted.votes - means).norm(dim=-1))

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.types import Capsules
 from torchcaps.data import Batch, Examples
 from torchcaps.models import ImageModel, Model
@@ -92,13 +92,13 @@ def wilson_interval(successes: int, count: int, z: float = 1.959964) -> tuple[fl
 class Evaluation:
     """Answers to every example of a part: labels [n m] for m things in each, or truth values [n y]; activations [n y].
 
-    misfit: the mean squared error of the reconstruction drawn from the prediction, [n]; None without a decoder.
+    reconstruction_error: the mean squared error of the image drawn from the prediction, [n]; None without a decoder.
     """
 
     classes: tuple[str, ...]
     labels: Tensor
     activations: Tensor
-    misfit: Tensor | None
+    reconstruction_error: Tensor | None
 
     @property
     def many(self) -> bool:
@@ -174,11 +174,11 @@ def batches(data: Examples, size: int) -> Iterator[Batch]:
 
 
 @contextmanager
-def judging(model: Model) -> Iterator[torch.device]:
+def eval_mode(model: Model) -> Iterator[torch.device]:
     """The model in evaluation mode, and as it was afterwards; gives the device where its weights are."""
     broken = first_not_finite(model.state_dict())
     if broken is not None:
-        raise complaint("model", "weights that are finite numbers", f"others in {broken}", "Train or load it anew.")
+        raise input_error("model", "weights that are finite numbers", f"others in {broken}", "Train or load it anew.")
     modes = {module: module.training for module in model.modules()}
     try:
         yield next(model.eval().parameters()).device
@@ -187,12 +187,12 @@ def judging(model: Model) -> Iterator[torch.device]:
             module.training = training
 
 
-def judged(function: Callable[P, Result]) -> Callable[P, Result]:
+def in_eval_mode(function: Callable[P, Result]) -> Callable[P, Result]:
     """A function whose first argument is a model, which it sees in evaluation mode and leaves as it was."""
 
     @wraps(function)
     def wrapped(*arguments: P.args, **options: P.kwargs) -> Result:
-        with judging(arguments[0]):  # type: ignore[arg-type]
+        with eval_mode(arguments[0]):  # type: ignore[arg-type]
             return function(*arguments, **options)
 
     return wrapped
@@ -201,8 +201,8 @@ def judged(function: Callable[P, Result]) -> Callable[P, Result]:
 @torch.no_grad()
 def evaluate(model: Model, data: Examples, *, batch_size: int = 64) -> Evaluation:
     """The model's answers to every example, in evaluation mode, on the device where its weights are."""
-    labels, activations, misfit = [], [], []
-    with judging(model) as device:
+    labels, activations, reconstruction_error = [], [], []
+    with eval_mode(model) as device:
         for batch in batches(data, batch_size):
             moved = batch._replace(inputs=batch.inputs.to(device))
             capsules = model(moved.inputs)
@@ -210,13 +210,18 @@ def evaluate(model: Model, data: Examples, *, batch_size: int = 64) -> Evaluatio
             activations.append(capsules.activations.float().cpu())
             errors = misfits(model, moved, capsules)
             if errors is not None:
-                misfit.append(errors.float().cpu())
+                reconstruction_error.append(errors.float().cpu())
     check_answers("evaluate", torch.cat(activations))
-    return Evaluation(data.classes, torch.cat(labels), torch.cat(activations), torch.cat(misfit) if misfit else None)
+    return Evaluation(
+        data.classes,
+        torch.cat(labels),
+        torch.cat(activations),
+        torch.cat(reconstruction_error) if reconstruction_error else None,
+    )
 
 
 def check_answers(owner: str, activations: Tensor) -> None:
     """Refuse what a network answers when its weights are so large that it computes with infinities."""
     if not bool(activations.isfinite().all()):
         remedy = "Its weights are too large: train anew, with a lower --lr."
-        raise complaint(owner, "a network that answers in finite numbers", "one that does not", remedy)
+        raise input_error(owner, "a network that answers in finite numbers", "one that does not", remedy)

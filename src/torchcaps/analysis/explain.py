@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.neutral import shown
 from torchcaps._core.pages import heading, page, paragraph, table
 from torchcaps._core.types import Capsules
@@ -97,7 +97,7 @@ def explain_texts(run: Run, texts: Sequence[str], *, top: int = 5) -> list[list[
     model = run.load_model()
     if not isinstance(model, TextCapsules):
         remedy = "Train text, text-a or text-b."
-        raise complaint("explain", "a run of text capsules", str(run.config.model), remedy)
+        raise input_error("explain", "a run of text capsules", str(run.config.model), remedy)
     vocabulary = run.words()
     answers: list[list[Explanation]] = []
     for text in texts:
@@ -105,11 +105,11 @@ def explain_texts(run: Run, texts: Sequence[str], *, top: int = 5) -> list[list[
         words = vocabulary.cut(text)[: run.config.max_length]
         vectors, ends = model.features(tokens)
         activations = model(tokens).activations[0]
-        named = named_classes(activations, run.facts.many)
+        named = named_classes(activations, run.metadata.many)
         branches = [branch for branch in model.branches if isinstance(branch, Branch)]
         found = [(branch, ngram_strengths(branch, vectors, ends)[0] / len(branches)) for branch in branches]
         answers.append(
-            [_explanation(text, words, found, place, run.facts.classes[place], activations, top) for place in named]
+            [_explanation(text, words, found, place, run.metadata.classes[place], activations, top) for place in named]
         )
     return answers
 

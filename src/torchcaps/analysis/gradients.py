@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from torchcaps._core.types import Capsules
-from torchcaps.analysis.evaluate import judging, shown_classes
+from torchcaps.analysis.evaluate import eval_mode, shown_classes
 from torchcaps.models import ImageModel
 from torchcaps.routing import Routing
 
@@ -49,7 +49,7 @@ def questioned(model: ImageModel) -> Iterator[None]:
     for routing, _ in routings:
         routing.gradients = "all"
     try:
-        with judging(model):
+        with eval_mode(model):
             yield
     finally:
         for weight, learned in weights:

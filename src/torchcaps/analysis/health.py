@@ -12,7 +12,7 @@ from torchcaps._core.progress import bar
 from torchcaps._core.types import Capsules
 from torchcaps.analysis.cost import GradientNorms, IterationCost, Loss, gradient_norms, iteration_costs
 from torchcaps.analysis.couplings import CouplingFacts, CouplingTally, prior_of
-from torchcaps.analysis.evaluate import batches, judging
+from torchcaps.analysis.evaluate import batches, eval_mode
 from torchcaps.analysis.layers import CLASSES, children_of_layers, named_layers, named_primaries
 from torchcaps.analysis.moves import Mirror, Moves, mirrors, responses
 from torchcaps.data import Batch, Examples, Labeled, PairSet, split
@@ -96,7 +96,7 @@ def health(model: Model, data: Examples, loss: Loss, *, batch_size: int = 16) ->
     What is measured on one batch (gradients, moves, signs, costs) takes the first 64 of them.
     """
     layers = named_layers("health", model)
-    with judging(model) as device:
+    with eval_mode(model) as device:
         few = data.batch(torch.arange(min(FEW, len(data))))
         few = Batch(few.inputs.to(device), few.labels.to(device))
         with torch.no_grad():

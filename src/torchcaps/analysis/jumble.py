@@ -14,9 +14,9 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 from torch.nn.functional import interpolate
 
-from torchcaps._core.errors import check_choice, check_count, complaint
+from torchcaps._core.errors import check_choice, check_count, input_error
 from torchcaps.analysis.evaluate import Evaluation, evaluate, wilson_interval
-from torchcaps.analysis.shown import Shown, check_images
+from torchcaps.analysis.images import InMemoryImages, check_images
 from torchcaps.models import ImageModel
 
 # Shuffled: rows and columns of the grid that is cut. Mirrored: each part turned left to right in its place.
@@ -44,7 +44,7 @@ def shuffle_parts(images: Float[Tensor, "b c h w"], rows: int, columns: int, see
     parts = _cut(images, rows, columns)
     count = rows * columns
     if count < 2:
-        raise complaint("shuffle_parts", "two parts or more", f"{rows} x {columns}", "Cut finer.")
+        raise input_error("shuffle_parts", "two parts or more", f"{rows} x {columns}", "Cut finer.")
     cycle = torch.rand(len(images), count, generator=Generator().manual_seed(seed)).argsort(-1)
     origin = torch.empty_like(cycle).scatter_(1, cycle, cycle.roll(1, -1)).to(images.device)
     moved = parts[torch.arange(len(images), device=images.device).unsqueeze(-1), origin]
@@ -62,7 +62,7 @@ def _inside(images: Tensor, rows: int, columns: int) -> Tensor:
     check_count("jumble", "columns", columns)
     height, width = images.shape[-2:]
     if rows > height or columns > width:
-        raise complaint("jumble", f"at most {height} x {width} parts", f"{rows} x {columns}", "Cut into fewer.")
+        raise input_error("jumble", f"at most {height} x {width} parts", f"{rows} x {columns}", "Cut into fewer.")
     high, wide = height - height % rows, width - width % columns
     top, left = (height - high) // 2, (width - wide) // 2
     return images[..., top : top + high, left : left + wide]
@@ -128,7 +128,7 @@ def other_partners(labels: Int[Tensor, " n"], seed: int = 0) -> Int[Tensor, " n"
     order, counts = labels.argsort(stable=True), torch.bincount(labels)
     others = len(labels) - counts
     if not int(others[labels].min()):
-        raise complaint("side by side", "images of two classes or more", "one", "Take more images.")
+        raise input_error("side by side", "images of two classes or more", "one", "Take more images.")
     draws = torch.rand(len(labels), generator=Generator().manual_seed(seed), dtype=torch.float64)
     # In the order of classes, those of the others follow one's own, around the end.
     return order[(counts.cumsum(0)[labels] + (draws * others[labels]).long()) % len(labels)]
@@ -160,27 +160,27 @@ class JumbleResult:
         return wilson_interval(self.evaluation.count - self.evaluation.errors, self.evaluation.count)
 
 
-def no_pairs(data: Shown) -> str:
+def no_pairs(data: InMemoryImages) -> str:
     """Why these images are not put side by side, or nothing."""
     if len(data.classes) < 3:
         return "to name two of two classes is no art"
     return "" if stand_alone(data.images) else "the things do not stand before an even background"
 
 
-def jumbled_sets(data: Shown, seed: int = 0) -> dict[str, Shown]:
+def jumbled_sets(data: InMemoryImages, seed: int = 0) -> dict[str, InMemoryImages]:
     """The images whole, jumbled in every way, and, unless `no_pairs`, side by side with one of another class."""
     if data.labels.ndim > 1:
-        raise complaint("jumble", "images that show one thing", "pairs", "Choose a run on single things.")
+        raise input_error("jumble", "images that show one thing", "pairs", "Choose a run on single things.")
     sets = {"whole": data} | {kind: replace(data, images=jumble(data.images, kind, seed)) for kind in JUMBLES}
     if no_pairs(data):
         return sets
     partners = other_partners(data.labels, seed)
     pairs = side_by_side(data.images, data.images[partners])
-    sets["side by side"] = Shown(pairs, torch.stack([data.labels, data.labels[partners]], -1), data.classes)
+    sets["side by side"] = InMemoryImages(pairs, torch.stack([data.labels, data.labels[partners]], -1), data.classes)
     return sets
 
 
-def jumble_test(model: ImageModel, sets: dict[str, Shown]) -> dict[str, JumbleResult]:
+def jumble_test(model: ImageModel, sets: dict[str, InMemoryImages]) -> dict[str, JumbleResult]:
     """What a network answers to `jumbled_sets`: images whole, jumbled in every way, and side by side."""
     check_images("jumble", model, sets["whole"].images)
     return {kind: JumbleResult(kind, evaluate(model, images)) for kind, images in sets.items()}

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.types import Routed
-from torchcaps.analysis.evaluate import judging
+from torchcaps.analysis.evaluate import eval_mode
 from torchcaps.models import CapsuleModel
 from torchcaps.models.base import fit_layer
 
@@ -19,13 +19,13 @@ from torchcaps.models.base import fit_layer
 class Voted:
     """Votes [i j d] of children with activations [i], and what routing made of them, after every iteration.
 
-    averages: are parents means of votes, or sums?
+    parents_are_means: are parents means of votes, or sums?
     """
 
     votes: Tensor
     activations: Tensor
     steps: tuple[Routed, ...]
-    averages: bool
+    parents_are_means: bool
     weighs: bool
 
     @property
@@ -37,7 +37,9 @@ class Voted:
         """How much each vote counts in its parent's sum, or in its mean: then the shares of a parent sum to one."""
         couplings = self.steps[step].couplings
         weighed = couplings * self.activations.unsqueeze(1) if self.weighs else couplings
-        return weighed / weighed.sum(0).clamp(min=torch.finfo(weighed.dtype).tiny) if self.averages else weighed
+        return (
+            weighed / weighed.sum(0).clamp(min=torch.finfo(weighed.dtype).tiny) if self.parents_are_means else weighed
+        )
 
 
 @torch.no_grad()
@@ -45,8 +47,8 @@ def last_layer(model: nn.Module, image: Float[Tensor, "c h w"], owner: str = "la
     """The votes for the classes of one image, and their routing; only networks of capsules have them."""
     if not isinstance(model, CapsuleModel):
         remedy = "Train one on images, with --model efficient, capsnet or matrix-small."
-        raise complaint(owner, "a network of capsules for images", type(model).__name__, remedy)
-    with judging(model):
+        raise input_error(owner, "a network of capsules for images", type(model).__name__, remedy)
+    with eval_mode(model):
         image = image.to(next(model.parameters()).device)
         capsules = model.children_of(image.unsqueeze(0))
         *before, layer = model.routed_layers
@@ -56,4 +58,4 @@ def last_layer(model: nn.Module, image: Float[Tensor, "c h w"], owner: str = "la
         gathered = layer.gather(capsules)
         steps = tuple(Routed(*(part[0].cpu() for part in step.routed)) for step in layer.trace(capsules))
         votes, activations = layer.vote(gathered)[0].cpu(), gathered.activations[0].cpu()
-    return Voted(votes, activations, steps, layer.routing.averages, layer.routing.uses_activations)
+    return Voted(votes, activations, steps, layer.routing.parents_are_means, layer.routing.uses_activations)

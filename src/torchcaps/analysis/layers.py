@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.types import Capsules
 from torchcaps.layers import PrimaryCapsules, RoutedLayer
 from torchcaps.models import CapsuleModel, Model, TextCapsules
@@ -29,7 +29,7 @@ def named_layers(owner: str, model: Any) -> dict[str, RoutedLayer]:
             for name, layer in _named(branch.routed_layers).items()
         }
     remedy = "Choose a run of efficient, capsnet, matrix, matrix-small, deep, text, text-a or text-b."
-    raise complaint(owner, "a network that routes capsules", type(model).__name__, remedy)
+    raise input_error(owner, "a network that routes capsules", type(model).__name__, remedy)
 
 
 def _named(layers: list[RoutedLayer]) -> dict[str, RoutedLayer]:

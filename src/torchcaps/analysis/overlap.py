@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Generator
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.progress import bar
-from torchcaps.analysis.evaluate import judged, shown_classes
+from torchcaps.analysis.evaluate import in_eval_mode, shown_classes
 from torchcaps.analysis.reconstruct import Cases, check_decoder, draw_cases, draw_from, first_answers
 from torchcaps.data import Examples
 from torchcaps.models import ImageModel
@@ -53,7 +53,7 @@ def take_apart(model: ImageModel, data: Examples, right: int = 4, wrong: int = 2
     return draw_cases(model, data, rows, sources)
 
 
-@judged
+@in_eval_mode
 @torch.no_grad()
 def presence(model: ImageModel, data: Examples, count: int = 500) -> Presence:
     """Draw the first images from every class, and compare those that are there with those that are not."""
@@ -83,4 +83,4 @@ def presence(model: ImageModel, data: Examples, count: int = 500) -> Presence:
 def _check_pairs(owner: str, model: ImageModel, data: Examples) -> None:
     check_decoder(owner, model)
     if data.batch(torch.arange(1)).parts is None:
-        raise complaint(owner, "images of several things, each known alone", "others", "Use a run on multimnist.")
+        raise input_error(owner, "images of several things, each known alone", "others", "Use a run on multimnist.")

@@ -13,10 +13,10 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 from torch.nn.functional import max_pool2d
 
-from torchcaps._core.errors import check_count, check_positive, complaint
+from torchcaps._core.errors import check_count, check_positive, input_error
 from torchcaps._core.progress import bar
 from torchcaps._core.types import Capsules
-from torchcaps.analysis.evaluate import batches, judged
+from torchcaps.analysis.evaluate import batches, in_eval_mode
 from torchcaps.analysis.reconstruct import check_decoder
 from torchcaps.data import Examples
 from torchcaps.data.augment import linear_maps, warp
@@ -81,7 +81,7 @@ def _largest(correlations: Float[Tensor, "y d f"]) -> Float[Tensor, "y f"]:
     return correlations.abs().nan_to_num(-1).amax(1).where(seen, torch.nan)
 
 
-@judged
+@in_eval_mode
 @torch.no_grad()
 def perturb(
     model: ImageModel, image: Float[Tensor, "c h w"], label: int | None = None, span: float = 0.25, steps: int = 11
@@ -134,7 +134,7 @@ def within(values: Float[Tensor, "n v d"], factors: Float[Tensor, "n v f"]) -> F
     return products.masked_fill(still[:, None], torch.nan).to(values.dtype)
 
 
-@judged
+@in_eval_mode
 @torch.no_grad()
 def dimension_meanings(
     model: ImageModel, data: Examples, per_class: int = 20, variations: int = 32, seed: int = 0
@@ -144,7 +144,7 @@ def dimension_meanings(
     Correlations are taken within the variations of each image, so that the style of its own does not count.
     """
     if data.batch(torch.arange(1)).labels.ndim > 1:
-        raise complaint("dimension_meanings", "images of one thing each", "pairs", "Use a run on single things.")
+        raise input_error("dimension_meanings", "images of one thing each", "pairs", "Use a run on single things.")
     device = next(model.parameters()).device
     generator, lots = Generator().manual_seed(seed), Generator().manual_seed(seed + 1)
     chosen = some_of_each(data, per_class, seed)

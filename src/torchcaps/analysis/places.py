@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 from torch.nn.functional import avg_pool2d
 
-from torchcaps.analysis.evaluate import judged, judging
+from torchcaps.analysis.evaluate import eval_mode, in_eval_mode
 from torchcaps.models import CapsuleModel
 from torchcaps.models.crops import Standardize
 
@@ -25,7 +25,7 @@ def receptive_fields(model: CapsuleModel) -> Int[Tensor, "h w 4"]:
     alone and whose columns on its column alone, so that one place of each row and column tells all.
     """
     noise = torch.rand(1, *model.image_shape, generator=Generator().manual_seed(0))
-    with judging(model) as device, ExitStack() as stack:
+    with eval_mode(model) as device, ExitStack() as stack:
         noise = noise.to(device)
         for module in model.encoder.modules():
             if isinstance(module, SCALING):
@@ -48,7 +48,7 @@ def receptive_fields(model: CapsuleModel) -> Int[Tensor, "h w 4"]:
     return boxes
 
 
-@judged
+@in_eval_mode
 def part_maps(model: CapsuleModel, image: Float[Tensor, "c h w"], parts: list[int]) -> Float[Tensor, "n h w"]:
     """How much each pixel moves the activation of a primary capsule: |da / dx|, the largest over channels, smoothed
     over 3 x 3 pixels. parts: which primary capsules, counted over the whole grid.

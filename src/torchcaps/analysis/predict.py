@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps.analysis.evaluate import misfits, named_classes, top_classes
 from torchcaps.data import Batch, Columns, is_table, pictures_in, read_picture, texts_in
 from torchcaps.models import ImageModel
@@ -43,10 +43,10 @@ def collect(files: Sequence[Path], owner: str = "predict") -> list[str]:
     found: list[str] = []
     for path in files:
         if not path.exists():
-            raise complaint(owner, "files or folders of pictures", f"{path}, which is not there", "Check the name.")
+            raise input_error(owner, "files or folders of pictures", f"{path}, which is not there", "Check the name.")
         found += pictures_in(path) if path.is_dir() else [str(path)]
     if not found:
-        raise complaint(owner, "pictures", "folders without any", "Name files, or folders that hold pictures.")
+        raise input_error(owner, "pictures", "folders without any", "Name files, or folders that hold pictures.")
     return found
 
 
@@ -54,12 +54,12 @@ def read_pictures(
     run: Run, files: Sequence[Path], batch_size: int = 64, owner: str = "predict"
 ) -> Iterator[tuple[list[str], torch.Tensor]]:
     """Names and images [b c h w] as the run wants them; files that cannot be read are named in a warning."""
-    if run.facts.image_shape is None:
-        raise complaint(owner, "a run on images for pictures", "a run on texts", "Use predict_texts.")
-    channels, height, width = run.facts.image_shape
+    if run.metadata.image_shape is None:
+        raise input_error(owner, "a run on images for pictures", "a run on texts", "Use predict_texts.")
+    channels, height, width = run.metadata.image_shape
     if channels not in (1, 3):
         remedy = "Predict from an array with run.load_model()."
-        raise complaint(owner, "a run on gray or color pictures", f"{channels} channels", remedy)
+        raise input_error(owner, "a run on gray or color pictures", f"{channels} channels", remedy)
     paths = collect(files, owner)
     bad: list[str] = []
     for start in range(0, len(paths), batch_size):
@@ -73,7 +73,7 @@ def read_pictures(
             images = torch.from_numpy(np.stack([picture for _, picture in named])).movedim(-1, 1).float() / 255
             yield [path for path, _ in named], images
     if len(bad) == len(paths):
-        raise complaint(owner, "readable pictures", bad[0], "Check the files.")
+        raise input_error(owner, "readable pictures", bad[0], "Check the files.")
     if bad:
         warnings.warn(f"left out {len(bad)} of {len(paths)} files that cannot be read: {bad[0]}", stacklevel=2)
 
@@ -97,14 +97,18 @@ def answers(
 @torch.no_grad()
 def _answers(run: Run, model: ImageModel, images: torch.Tensor, names: list[str]) -> list[Prediction]:
     capsules = model(images)
-    count = run.facts.labels_per_image
+    count = run.metadata.labels_per_image
     best = top_classes(capsules.activations, count)
     active = capsules.activations.gather(1, best)
-    misfit = misfits(model, Batch(images, best), capsules)
-    limit = run.facts.fits
-    fits = [None] * len(names) if misfit is None or limit is None else (misfit <= limit).tolist()
+    reconstruction_error = misfits(model, Batch(images, best), capsules)
+    limit = run.metadata.fits
+    fits = (
+        [None] * len(names)
+        if reconstruction_error is None or limit is None
+        else (reconstruction_error <= limit).tolist()
+    )
     return [
-        Prediction(name, tuple(run.facts.classes[row] for row in rows), tuple(round(v, 4) for v in values), fit)
+        Prediction(name, tuple(run.metadata.classes[row] for row in rows), tuple(round(v, 4) for v in values), fit)
         for name, rows, values, fit in zip(names, best.tolist(), active.tolist(), fits, strict=True)
     ]
 
@@ -120,8 +124,8 @@ def text_answers(
     run: Run, texts: Iterable[str], *, batch_size: int = 64, device: torch.device | str = "cpu"
 ) -> Iterator[TextPrediction]:
     """The answers of `predict_texts`, as they come."""
-    if run.facts.vocabulary is None:
-        raise complaint("predict", "a run on texts for texts", "a run on images", "Name picture files.")
+    if run.metadata.vocabulary is None:
+        raise input_error("predict", "a run on texts for texts", "a run on images", "Name picture files.")
     model = run.load_model().to(device)
     vocabulary = run.words()
     rest = iter(texts)
@@ -129,8 +133,8 @@ def text_answers(
         with torch.no_grad():
             activations = model(vocabulary.read(few, run.config.max_length).to(device)).activations.cpu()
         for text, row in zip(few, activations, strict=True):
-            named = named_classes(row, run.facts.many)
-            labels = tuple(run.facts.classes[place] for place in named)
+            named = named_classes(row, run.metadata.many)
+            labels = tuple(run.metadata.classes[place] for place in named)
             yield TextPrediction(text, labels, tuple(round(float(row[place]), 4) for place in named))
 
 
@@ -142,11 +146,11 @@ def collect_texts(
         named = bool(each) and (is_table(Path(each)) or Path(each).suffix == ".txt")
         if os.path.isdir(each) or (named and not os.path.isfile(each)):
             got = f"{each}, which is " + ("a folder" if os.path.isdir(each) else "not there")
-            raise complaint(owner, "texts, or files of them", got, "Check the name.")
+            raise input_error(owner, "texts, or files of them", got, "Check the name.")
     texts = chain.from_iterable(_texts_of(each, columns, lines) for each in inputs)
     first = next(texts, None)
     if first is None:
-        raise complaint(owner, "texts", "none", "Give some, name files, or - for standard input.")
+        raise input_error(owner, "texts", "none", "Give some, name files, or - for standard input.")
     return chain([first], texts)
 
 

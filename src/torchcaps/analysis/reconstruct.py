@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.progress import bar
 from torchcaps._core.types import Capsules
-from torchcaps.analysis.evaluate import hits, judged, top_classes
+from torchcaps.analysis.evaluate import hits, in_eval_mode, top_classes
 from torchcaps.data import Examples
 from torchcaps.models import ImageModel
 
@@ -55,7 +55,7 @@ class Cases:
 def check_decoder(owner: str, model: ImageModel) -> None:
     """Refuse a model that draws nothing."""
     if model.decoder is None:
-        raise complaint(owner, "a model with a decoder", "none", "Train with --reconstruction above 0.")
+        raise input_error(owner, "a model with a decoder", "none", "Train with --reconstruction above 0.")
 
 
 def draw_from(model: ImageModel, capsules: Capsules, labels: Int[Tensor, "b n"]) -> Float[Tensor, "b n c h w"]:
@@ -64,7 +64,7 @@ def draw_from(model: ImageModel, capsules: Capsules, labels: Int[Tensor, "b n"])
     return torch.stack(columns, 1)
 
 
-@judged
+@in_eval_mode
 @torch.no_grad()
 def draw_classes(model: ImageModel, image: Float[Tensor, "c h w"], labels: Sequence[int] | None = None) -> Drawing:
     """What the capsules of these classes draw of an image; left out, of the four most active."""
@@ -80,7 +80,7 @@ def draw_classes(model: ImageModel, image: Float[Tensor, "c h w"], labels: Seque
     return Drawing(image.cpu(), tuple(labels), tuple(activations.tolist()), drawn.cpu(), tuple(misfits.tolist()))
 
 
-@judged
+@in_eval_mode
 @torch.no_grad()
 def first_answers(model: ImageModel, data: Examples, right: int, wrong: int) -> tuple[list[int], list[int]]:
     """Examples answered rightly, taking the classes in turn, and mistakes.
@@ -104,13 +104,13 @@ def first_answers(model: ImageModel, data: Examples, right: int, wrong: int) -> 
     return turns[:right], bad[:wrong]
 
 
-@judged
+@in_eval_mode
 @torch.no_grad()
 def draw_cases(model: ImageModel, data: Examples, rows: list[int], sources: Int[Tensor, "n m"] | None = None) -> Cases:
     """What is drawn of examples from the capsules of these classes; left out, of those that are there."""
     check_decoder("draw_cases", model)
     if not rows:
-        raise complaint("draw_cases", "at least one example", "none", "Choose other data.")
+        raise input_error("draw_cases", "at least one example", "none", "Choose other data.")
     device = next(model.parameters()).device
     batch = data.batch(torch.tensor(rows))
     labels = batch.labels.view(len(rows), -1)
@@ -131,7 +131,7 @@ def draw_triples(model: ImageModel, data: Examples, right: int = 8, wrong: int =
     """Images answered rightly, of all classes in turn, and mistakes, each drawn from its answer and from the truth."""
     check_decoder("draw_triples", model)
     if data.batch(torch.arange(1)).labels.ndim > 1:
-        raise complaint("draw_triples", "images of one thing each", "several in each", "Take them apart: take_apart.")
+        raise input_error("draw_triples", "images of one thing each", "several in each", "Take them apart: take_apart.")
     good, bad = first_answers(model, data, right, wrong)
     rows = good + [row for row in bad for _ in range(2)]
     cases = draw_cases(model, data, rows)

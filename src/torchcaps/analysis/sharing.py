@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps.analysis.lastlayer import Voted
 from torchcaps.functional import unit
 
@@ -72,12 +72,12 @@ def agreement(
     agree far more with the first than with the second: the largest coupling times difference of cosines.
     """
     classes = len(voted.poses)
-    if voted.averages:
+    if voted.parents_are_means:
         expected = "a routing by inner product (attention, dynamic, entropy, inverted)"
-        raise complaint("agreement", expected, "one by distance", "Try torchcaps draw convergence.")
+        raise input_error("agreement", expected, "one by distance", "Try torchcaps draw convergence.")
     if parents is None:
         if classes < 2:
-            raise complaint("agreement", "at least two parents", classes, "Use a network of more classes.")
+            raise input_error("agreement", "at least two parents", classes, "Use a network of more classes.")
         first, second = voted.steps[-1].activations.topk(2).indices.tolist()
     else:
         first, second = (_checked("parent", parent, classes) for parent in parents)
@@ -115,5 +115,5 @@ def _plane(votes: Tensor, pose: Tensor) -> Tensor:
 
 def _checked(word: str, number: int, count: int) -> int:
     if not 0 <= number < count:
-        raise complaint(f"--{word}", f"a {word} from 0 to {count - 1}", number, "Choose one of these.")
+        raise input_error(f"--{word}", f"a {word} from 0 to {count - 1}", number, "Choose one of these.")
     return number

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps.functional import unit
 from torchcaps.models import TextCapsules
 from torchcaps.runs.run import Run
@@ -23,7 +23,7 @@ def text_poses(run: Run, texts: Sequence[str], *, batch_size: int = 64) -> Float
     """The class capsules of each text."""
     model = run.load_model()
     if not isinstance(model, TextCapsules):
-        raise complaint("similar", "a run of text capsules", str(run.config.model), "Train text, text-a or text-b.")
+        raise input_error("similar", "a run of text capsules", str(run.config.model), "Train text, text-a or text-b.")
     vocabulary = run.words()
     batches = (texts[start : start + batch_size] for start in range(0, len(texts), batch_size))
     return torch.cat([model(vocabulary.read(few, run.config.max_length)).poses for few in batches])

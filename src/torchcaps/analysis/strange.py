@@ -14,12 +14,12 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 from torch.nn.functional import interpolate
 
-from torchcaps._core.errors import check_choice, check_range, complaint
+from torchcaps._core.errors import check_choice, check_range, input_error
 from torchcaps._core.progress import bar
 from torchcaps.analysis.attacks import bim
 from torchcaps.analysis.evaluate import Evaluation, evaluate
+from torchcaps.analysis.images import InMemoryImages, check_images
 from torchcaps.analysis.jumble import jumble
-from torchcaps.analysis.shown import Shown, check_images
 from torchcaps.models import ImageModel
 
 MADE = ["noise", "jumbled", "attacked", "scattered"]
@@ -60,7 +60,7 @@ class Roc:
 def roc(known: Float[Tensor, " n"], strange: Float[Tensor, " m"]) -> Roc:
     """The curve of a detector that gave these numbers. Equal numbers pass a threshold together."""
     if not len(known) or not len(strange):
-        raise complaint("roc", "known and strange images", f"{len(known)} and {len(strange)}", "Give some of each.")
+        raise input_error("roc", "known and strange images", f"{len(known)} and {len(strange)}", "Give some of each.")
     values, order = torch.cat([known, strange]).double().sort(descending=True)
     is_strange = (order >= len(known)).double()
     last = torch.cat([values[1:] != values[:-1], torch.tensor([True])])  # of those that are equal
@@ -96,7 +96,9 @@ def _root(function: Callable[[float], float], outside: float, inside: float) -> 
 def strangeness(result: Evaluation) -> dict[str, Tensor]:
     """The numbers of each detector, [n]; a network without a decoder has its confidence alone."""
     numbers = {"confidence": 1 - result.activations.gather(1, result.predictions).amin(-1)}
-    return numbers if result.misfit is None else {"reconstruction": result.misfit, **numbers}
+    return (
+        numbers if result.reconstruction_error is None else {"reconstruction": result.reconstruction_error, **numbers}
+    )
 
 
 def detect(known: Evaluation, strange: Evaluation) -> dict[str, Roc]:
@@ -105,7 +107,7 @@ def detect(known: Evaluation, strange: Evaluation) -> dict[str, Roc]:
     return {word: roc(ordinary[word], odd[word]) for word in ordinary}
 
 
-def strange_images(model: ImageModel, data: Shown, kind: str, seed: int = 0) -> Shown:
+def strange_images(model: ImageModel, data: InMemoryImages, kind: str, seed: int = 0) -> InMemoryImages:
     """As many strange images as there are known ones.
 
     noise: each pixel at random. jumbled: nine parts shuffled. attacked: changed by `bim` with epsilon 0.2, so that the
@@ -129,10 +131,10 @@ def strange_images(model: ImageModel, data: Shown, kind: str, seed: int = 0) -> 
             moved = changes.gather(1, places).view_as(images)
             there = data.images + moved
             images = there.where((there >= 0) & (there <= 1), data.images - moved)
-    return Shown(images, data.labels, data.classes)
+    return InMemoryImages(images, data.labels, data.classes)
 
 
-def as_shown(images: Float[Tensor, "n c h w"], data: Shown) -> Shown:
+def as_shown(images: Float[Tensor, "n c h w"], data: InMemoryImages) -> InMemoryImages:
     """Other images in the shape of these data: resized, gray or in color. Their labels are zeros and mean nothing."""
     channels, height, width = data.images.shape[1:]
     if images.shape[1] != channels:
@@ -140,10 +142,12 @@ def as_shown(images: Float[Tensor, "n c h w"], data: Shown) -> Shown:
     if images.shape[-2:] != (height, width):
         images = interpolate(images, (height, width), mode="bilinear", antialias=True).clamp(0, 1)
     labels = torch.zeros(len(images), *data.labels.shape[1:], dtype=torch.long)
-    return Shown(images, labels, data.classes)
+    return InMemoryImages(images, labels, data.classes)
 
 
-def strange_test(model: ImageModel, data: Shown, strange: dict[str, Shown]) -> dict[str, dict[str, Roc]]:
+def strange_test(
+    model: ImageModel, data: InMemoryImages, strange: dict[str, InMemoryImages]
+) -> dict[str, dict[str, Roc]]:
     """For each kind of strange images, the curve of each detector."""
     check_images("strange", model, data.images)
     known = evaluate(model, data)

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from torchcaps._core.errors import complaint
-from torchcaps.analysis.evaluate import judging
+from torchcaps._core.errors import input_error
+from torchcaps.analysis.evaluate import eval_mode
 from torchcaps.layers import DenseCapsules
 from torchcaps.models import TextCapsules
 from torchcaps.models.text import Branch
@@ -42,8 +42,8 @@ def text_shapes(model: nn.Module, tokens: Int[Tensor, "1 t"], words: tuple[str, 
     """Run a text through a model and keep the shape of every layer."""
     if not isinstance(model, TextCapsules):
         remedy = "Choose text, text-a or text-b."
-        raise complaint("text_shapes", "a network of capsules for texts", type(model).__name__, remedy)
-    with judging(model):
+        raise input_error("text_shapes", "a network of capsules for texts", type(model).__name__, remedy)
+    with eval_mode(model):
         vectors, ends = model.features(tokens)
         branches = tuple(_layers(branch, vectors, ends) for branch in model.branches if isinstance(branch, Branch))
         answer = LayerShape("class capsules", tuple(model(tokens).poses.shape[1:]))

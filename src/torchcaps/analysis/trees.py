@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from torchcaps._core.errors import check_count, complaint
+from torchcaps._core.errors import check_count, input_error
 from torchcaps._core.types import Capsules
-from torchcaps.analysis.evaluate import judged
+from torchcaps.analysis.evaluate import in_eval_mode
 from torchcaps.analysis.places import part_maps, receptive_fields
 from torchcaps.layers import ConvCapsules, RoutedLayer
 from torchcaps.models import CapsuleModel, ImageModel
@@ -128,12 +128,12 @@ class Moves:
     activations: Float[Tensor, "t y"]
 
 
-@judged
+@in_eval_mode
 @torch.no_grad()
 def trace_image(model: ImageModel, image: Float[Tensor, "c h w"]) -> Traced:
     """Route one image, and keep what every layer did in every iteration."""
     if not isinstance(model, CapsuleModel):
-        raise complaint("trace_image", "a model with routing", type(model).__name__, "Use a capsule network.")
+        raise input_error("trace_image", "a model with routing", type(model).__name__, "Use a capsule network.")
     boxes = receptive_fields(model).flatten(0, 1)
     image = image.to(next(model.parameters()).device)
     capsules = model.children_of(image[None])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchcaps._core.errors import check_choice, complaint
+from torchcaps._core.errors import check_choice, input_error
 from torchcaps.data import Examples, ImageSet, Splits, viewpoint_split
 
 
@@ -34,7 +34,7 @@ def view_grid(data: Examples, kind: str | None = None, instance: int | None = No
     views = data.views if isinstance(data, ImageSet) else {}
     if not isinstance(data, ImageSet) or not {"instance", "elevation", "azimuth"} <= views.keys():
         got = f"{', '.join(views)} only" if views else "data without views"
-        raise complaint("view_grid", "the instance, elevation and azimuth of each image", got, "Use data like toys.")
+        raise input_error("view_grid", "the instance, elevation and azimuth of each image", got, "Use data like toys.")
     kind = data.classes[0] if kind is None else kind
     check_choice("view_grid", "class", kind, data.classes)
     mine = data.take(data.labels == data.classes.index(kind))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from torchcaps.analysis.cost import Loss, gradient_norms
-from torchcaps.analysis.evaluate import judging
+from torchcaps.analysis.evaluate import eval_mode
 from torchcaps.analysis.health import STARVED, dead_below
 from torchcaps.analysis.layers import children_of_layers, named_layers
 from torchcaps.data import Batch
@@ -42,7 +42,7 @@ def vitals(model: Model, batch: Batch, loss: Loss) -> dict[str, Vitals]:
     if not isinstance(model, CapsuleModel | TextCapsules):
         return {}
     found = {}
-    with judging(model) as device:
+    with eval_mode(model) as device:
         batch = Batch(batch.inputs.to(device), batch.labels.to(device))
         gradients = gradient_norms(model, batch, loss)
         with torch.no_grad():

@@ -21,6 +21,6 @@ def weight_counts(in_capsules: int, out_capsules: int, in_dim: int, out_dim: int
     found = []
     for votes in ("full", "shared"):
         layer = DenseCapsules(in_capsules, out_capsules, in_dim, out_dim, votes=votes)
-        numbers = sum(parameter.numel() for parameter in layer.votes.parameters())
+        numbers = sum(parameter.numel() for parameter in layer.transform.parameters())
         found.append(WeightCount(votes, numbers // (in_dim * out_dim), numbers))
     return found[0], found[1]

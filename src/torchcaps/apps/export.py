@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from torchcaps import __version__
-from torchcaps._core.errors import check_choice, complaint
+from torchcaps._core.errors import check_choice, input_error
 from torchcaps._core.files import atomic_write
 from torchcaps.models import BiLSTM, Model, TextModel
 from torchcaps.routing import Gaussian
 from torchcaps.routing.variational import Variational
-from torchcaps.runs.config import filled
+from torchcaps.runs.config import required
 from torchcaps.runs.run import Run
 
 KINDS = {"onnx": ".onnx", "torch": ".pt2"}
@@ -87,7 +87,9 @@ def export_model(model: Model, path: Path, kind: str = "onnx", notes: dict[str, 
             difference = _largest_difference(plain, load(temporary))
         if not difference <= TOLERANCE:
             remedy = "No file was written; look for an option of its routing that jumps, such as hard=true."
-            raise complaint("export", f"activations equal to {TOLERANCE:g}", f"a difference of {difference:g}", remedy)
+            raise input_error(
+                "export", f"activations equal to {TOLERANCE:g}", f"a difference of {difference:g}", remedy
+            )
         atomic_write(path, temporary.read_bytes())
     return Exported(path, notes["input"], difference)
 
@@ -170,14 +172,14 @@ def _largest_difference(plain: _Plain, other: Callable[[Tensor], Answers]) -> fl
 
 
 def _notes(run: Run) -> dict[str, str]:
-    facts = run.facts
-    notes = {"model": filled(run.config.model), "classes": json.dumps(facts.classes)}
-    if facts.image_shape is not None:
-        return notes | {"image_shape": json.dumps(facts.image_shape), "named": str(facts.labels_per_image)}
+    metadata = run.metadata
+    notes = {"model": required(run.config.model), "classes": json.dumps(metadata.classes)}
+    if metadata.image_shape is not None:
+        return notes | {"image_shape": json.dumps(metadata.image_shape), "named": str(metadata.labels_per_image)}
     return notes | {
         "vocabulary": run.words().tokenizer.to_str(),  # as the package tokenizers reads it
         "max_length": str(run.config.max_length),
-        "named": "above 0.5" if facts.many else "1",
+        "named": "above 0.5" if metadata.many else "1",
     }
 
 
@@ -186,7 +188,7 @@ def _refuse(model: Model, kind: str) -> None:
     missing = missing_package()
     if kind == "onnx" and missing is not None:
         remedy = "Run: pip install 'torchcaps[export]'."
-        raise complaint("export", f"the package {missing}", "it not installed", remedy)
+        raise input_error("export", f"the package {missing}", "it not installed", remedy)
     if isinstance(model, BiLSTM):
         raise _refusal(model, kind, "its recurrent layer reads every text from its own end")
     for part in model.modules():
@@ -198,7 +200,9 @@ def _refuse(model: Model, kind: str) -> None:
 
 def _refusal(model: Model, kind: str, reason: str) -> Exception:
     remedy = "Use it from Python." if kind == "torch" else "Try --torch, or use it from Python."
-    return complaint("export", f"a network that can be exported to {kind}", f"{type(model).__name__}: {reason}", remedy)
+    return input_error(
+        "export", f"a network that can be exported to {kind}", f"{type(model).__name__}: {reason}", remedy
+    )
 
 
 def _first_line(error: BaseException) -> str:

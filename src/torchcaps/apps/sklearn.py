@@ -15,11 +15,11 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import Tensor
 
 from torchcaps._core.device import choose_device
-from torchcaps._core.errors import check_choice, complaint, shape_text
+from torchcaps._core.errors import check_choice, input_error, shape_text
 from torchcaps.data import Batch, Examples, TextSet, Vocabulary
 from torchcaps.models import IMAGE_MODELS, Model, VectorCapsules, create_model
-from torchcaps.runs.config import PLAIN, TEXT, TrainConfig, filled
-from torchcaps.runs.recipes import complete
+from torchcaps.runs.config import PLAIN, TEXT, TrainConfig, required
+from torchcaps.runs.recipes import resolve
 
 BATCH = 256  # examples that are answered at once
 
@@ -88,7 +88,7 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise complaint(type(self).__name__, "at least two classes in y", "1 class", "Add examples of another.")
+            raise input_error(type(self).__name__, "at least two classes in y", "1 class", "Add examples of another.")
         return torch.from_numpy(numbers).long()
 
     def _config(self, model: str, examples: int, **more: Any) -> TrainConfig:
@@ -104,7 +104,7 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
             **more,
         )
-        return complete(config, examples, texts=model in TEXT)
+        return resolve(config, examples, texts=model in TEXT)
 
     def _train(self, data: Examples, config: TrainConfig, **sizes: Any) -> None:
         from torchcaps.train import fit_model
@@ -117,7 +117,7 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         self.model_ = model
 
     def _new_model(self, config: TrainConfig, options: dict[str, Any], **sizes: Any) -> Model:
-        model: Model = create_model(filled(config.model), classes=len(self.classes_), **sizes, **options)
+        model: Model = create_model(required(config.model), classes=len(self.classes_), **sizes, **options)
         return model
 
 
@@ -177,14 +177,18 @@ class CapsuleClassifier(_Capsules):
         labels = self._labels(y)
         if X.ndim > 4:
             expected = "images [n h w] or [n c h w], or vectors [n features]"
-            raise complaint("CapsuleClassifier", expected, shape_text(X.shape), "Reshape them.")
+            raise input_error("CapsuleClassifier", expected, shape_text(X.shape), "Reshape them.")
         if X.ndim == 4 and X.shape[1] > 4 >= X.shape[3]:
             got = f"{shape_text(X.shape)}, channels last"
-            raise complaint("CapsuleClassifier", "images [n c h w]", got, "Move the channels: X.transpose(0, 3, 1, 2).")
+            raise input_error(
+                "CapsuleClassifier", "images [n c h w]", got, "Move the channels: X.transpose(0, 3, 1, 2)."
+            )
         vectors = X.ndim == 2
         if vectors and (self.model is not None or self.reconstruction or self.augment != "none"):
             expected = "images [n h w] or [n c h w] for model, reconstruction and augment"
-            raise complaint("CapsuleClassifier", expected, f"vectors {shape_text(X.shape)}", "Reshape X, or drop them.")
+            raise input_error(
+                "CapsuleClassifier", expected, f"vectors {shape_text(X.shape)}", "Reshape X, or drop them."
+            )
         name = "efficient" if self.model is None else self.model
         check_choice("CapsuleClassifier", "model", name, list(IMAGE_MODELS))
         self.input_shape_ = X.shape[1:]
@@ -216,7 +220,7 @@ class CapsuleClassifier(_Capsules):
         X = validate_data(self, X, dtype=np.float64, allow_nd=True, reset=False)  # noqa: N806
         if X.shape[1:] != self.input_shape_:
             expected = f"examples {shape_text(self.input_shape_)}, as in fit"
-            raise complaint("CapsuleClassifier", expected, shape_text(X.shape[1:]), "Reshape or resize them.")
+            raise input_error("CapsuleClassifier", expected, shape_text(X.shape[1:]), "Reshape or resize them.")
         return self._as_images(X).split(BATCH)
 
 
@@ -266,7 +270,7 @@ class CapsuleTextClassifier(_Capsules):
         labels = self._labels(column_or_1d(y, warn=True))
         if len(labels) != len(texts):
             expected = f"{len(texts)} labels, one for each text"
-            raise complaint("CapsuleTextClassifier", expected, len(labels), "Give as many.")
+            raise input_error("CapsuleTextClassifier", expected, len(labels), "Give as many.")
         check_choice("CapsuleTextClassifier", "model", self.model, list(TEXT))
         config = self._config(self.model, len(texts), max_length=self.max_length)
         self.vocabulary_ = Vocabulary.build(texts, longest=config.max_length)
@@ -293,5 +297,5 @@ def _texts(X: Any) -> tuple[str, ...]:  # noqa: N803
     """Texts as a tuple of str; anything else is refused."""
     if isinstance(X, str) or not all(isinstance(text, str) for text in X) or len(X) == 0:
         got = "one str" if isinstance(X, str) else "none" if len(X) == 0 else "others"
-        raise complaint("CapsuleTextClassifier", "a list of str", got, "Pass texts as [text, ...].")
+        raise input_error("CapsuleTextClassifier", "a list of str", got, "Pass texts as [text, ...].")
     return tuple(map(str, X))

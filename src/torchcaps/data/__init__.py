@@ -14,16 +14,16 @@ from torchcaps.data.base import (
     three_way,
 )
 from torchcaps.data.catalog import DATASETS, load_dataset
+from torchcaps.data.disk_store import Names, Stack, Strings, data_folder, only_reading
 from torchcaps.data.files import load_folder, load_idx, load_npz, pictures_in, read_idx, read_picture
 from torchcaps.data.generated import PairSet
 from torchcaps.data.smallnorb import read_norb, write_norb
 from torchcaps.data.sources import make_parts, open_data
-from torchcaps.data.stored import Names, Stack, Strings, data_folder, only_reading
+from torchcaps.data.split_file import read_names, row_finder, write_names
 from torchcaps.data.tables import Columns, is_table, load_table, texts_in
 from torchcaps.data.texts import TextSet, Vocabulary, padded
 from torchcaps.data.vectors import WordVectors, read_vectors
 from torchcaps.data.viewpoints import viewpoint_split
-from torchcaps.data.written import read_names, row_finder, write_names
 
 __all__ = [
     "AUGMENTATIONS",

@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import grid_sample, pad
 
-from torchcaps._core.errors import check_choice, check_count, check_range, complaint, shape_text
+from torchcaps._core.errors import check_choice, check_count, check_range, input_error, shape_text
 
 # What lies beyond the edge of an image: nothing, or its outermost pixels (for photographs).
 FILLS = {"zeros": "constant", "border": "replicate"}
@@ -171,13 +171,15 @@ def _random_window(images: Tensor, height: int, width: int, generator: Generator
 def _check_images(owner: str, images: Tensor) -> None:
     if images.ndim != 4 or not images.is_floating_point():
         got = f"{shape_text(images.shape)} of {images.dtype}"
-        raise complaint(owner, "images [b c h w] from 0 to 1", got, "Take them from a set's .batch(indices).")
+        raise input_error(owner, "images [b c h w] from 0 to 1", got, "Take them from a set's .batch(indices).")
 
 
 def _check_factors(owner: str, name: str, factors: tuple[float, float], least: float = 0.01) -> None:
     low, high = factors
     if not least <= low <= high:
-        raise complaint(owner, f"{name} from {least:g} on, the lower first", f"({low}, {high})", "Swap or raise them.")
+        raise input_error(
+            owner, f"{name} from {least:g} on, the lower first", f"({low}, {high})", "Swap or raise them."
+        )
 
 
 def _crop_size(owner: str, images: Tensor, size: int | tuple[int, int]) -> tuple[int, int]:
@@ -185,5 +187,5 @@ def _crop_size(owner: str, images: Tensor, size: int | tuple[int, int]) -> tuple
     height, width = (size, size) if isinstance(size, int) else size
     if not (1 <= height <= images.shape[-2] and 1 <= width <= images.shape[-1]):
         expected = f"a size from 1 x 1 to {images.shape[-2]} x {images.shape[-1]}"
-        raise complaint(owner, expected, f"{height} x {width}", "Choose a part of the image.")
+        raise input_error(owner, expected, f"{height} x {width}", "Choose a part of the image.")
     return height, width

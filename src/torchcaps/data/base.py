@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from torchcaps._core.errors import complaint, shape_text
-from torchcaps.data.stored import Names, Records, Stack, pick
+from torchcaps._core.errors import input_error, shape_text
+from torchcaps.data.disk_store import Names, Records, Stack, pick
 
 Data = TypeVar("Data", bound="Labeled")
 
@@ -89,16 +89,16 @@ class ImageSet(Labeled):
             object.__setattr__(self, "names", tuple(map(str, range(len(self.images)))))
         if self.images.ndim != 4 or self.images.dtype != torch.uint8:
             got = f"{shape_text(self.images.shape)} of {self.images.dtype}"
-            raise complaint("ImageSet", "images [n c h w] of bytes", got, "Convert them to torch.uint8.")
+            raise input_error("ImageSet", "images [n c h w] of bytes", got, "Convert them to torch.uint8.")
         for name, values in {"labels": self.labels, **self.views}.items():
             if values.shape != self.images.shape[:1]:
                 expected = f"{name} [n] = ({len(self.images)})"
-                raise complaint("ImageSet", expected, shape_text(values.shape), "Give one for each image.")
+                raise input_error("ImageSet", expected, shape_text(values.shape), "Give one for each image.")
         if len(self.names) != len(self.images):
-            raise complaint("ImageSet", f"{len(self.images)} names", len(self.names), "Give one for each image.")
+            raise input_error("ImageSet", f"{len(self.images)} names", len(self.names), "Give one for each image.")
         if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
             got = f"{int(self.labels.min())} to {int(self.labels.max())}"
-            raise complaint("ImageSet", f"labels from 0 to {len(self.classes) - 1}", got, "Name every class.")
+            raise input_error("ImageSet", f"labels from 0 to {len(self.classes) - 1}", got, "Name every class.")
 
     def content_sum(self) -> int:
         result = 0
@@ -167,7 +167,7 @@ def split(data: Data, sizes: Sequence[int], seed: int = 0) -> list[Data]:
     """
     if min(sizes) < 0 or sum(sizes) > len(data):
         got = f"{list(sizes)}, {sum(sizes)} together"
-        raise complaint("split", f"sizes that sum to at most {len(data)}", got, "Ask for fewer.")
+        raise input_error("split", f"sizes that sum to at most {len(data)}", got, "Ask for fewer.")
     order = stratified_order(data.labels, seed)
     ends = torch.tensor([0, *sizes]).cumsum(0).tolist()
     return [data.take(order[start:end]) for start, end in pairwise(ends)]
@@ -186,7 +186,7 @@ def in_classes(owner: str, data: Data, classes: tuple[str, ...]) -> Data:
     unknown = [name for name, count in data.counts().items() if count and name not in classes]
     if unknown:
         expected = f"classes among {', '.join(classes)}"
-        raise complaint(owner, expected, ", ".join(unknown), "Rename them, or leave them out.")
+        raise input_error(owner, expected, ", ".join(unknown), "Rename them, or leave them out.")
     places = torch.tensor([classes.index(name) if name in classes else -1 for name in data.classes])
     if data.labels.ndim == 2:
         labels = torch.zeros(len(data), len(classes), dtype=torch.bool)
@@ -204,15 +204,15 @@ def three_way(data: Labeled, validation: float = 0.1, test: float = 0.2, seed: i
     present = [name for name, count in data.counts().items() if count]
     if len(present) < 2:
         got = ", ".join(present) or "none"
-        raise complaint("data", "at least two classes with examples", got, "Add another class.")
+        raise input_error("data", "at least two classes with examples", got, "Add another class.")
     held_out = [max(1, round(share * len(data))) if share else 0 for share in (validation, test)]
     if len(data) - sum(held_out) < len(present):
         got = f"{len(data)} of {len(present)} classes"
-        raise complaint("data", "enough examples to train, validate and test", got, "Add some, or hold out fewer.")
+        raise input_error("data", "enough examples to train, validate and test", got, "Add some, or hold out fewer.")
     parts = Splits(*split(data, [len(data) - sum(held_out), *held_out], seed))
     missing = [name for name in present if parts.train.counts()[name] == 0]
     if missing:
-        raise complaint(
+        raise input_error(
             "data", "every class in the training part", f"none of {', '.join(missing)}", "Add examples of it."
         )
     return parts

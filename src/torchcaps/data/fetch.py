@@ -16,9 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from torchcaps._core.errors import InputError, complaint
+from torchcaps._core.errors import InputError, input_error
 from torchcaps._core.neutral import terminal
-from torchcaps.data.stored import may_write
+from torchcaps.data.disk_store import may_write
 
 TIMEOUT = (5, 20)  # seconds to connect and between two packets: without a network one knows soon
 
@@ -69,7 +69,7 @@ def _find(source: Source, file: PublicFile, folder: Path) -> Path | None:
             if _is_public(path, file) is False:
                 known = file.checksum if path.name == file.name else file.content
                 expected = f"{path.name} with {_words(known)}"
-                raise complaint(source.name, expected, f"other content in {path}", "Remove it to have it fetched.")
+                raise input_error(source.name, expected, f"other content in {path}", "Remove it to have it fetched.")
             return path
     for path in (folder / place / name for place in source.elsewhere for name in names):
         if path.is_file() and _is_public(path, file):
@@ -104,12 +104,12 @@ def _fetch(source: Source, file: PublicFile, missing: list[PublicFile], target: 
     """Fetch a file from the first base that has it. A download is moved to its name only once its sum is right."""
     if not may_write():
         remedy = f"Put it there, or give --data-dir {target.parent} to fetch it."
-        raise complaint(source.name, f"{file.name} in {target}, which the run names", "no such file", remedy)
+        raise input_error(source.name, f"{file.name} in {target}, which the run names", "no such file", remedy)
     try:
         import pooch
     except ImportError:
         remedy = "Run: pip install 'torchcaps[data]'."
-        raise complaint(source.name, f"the package pooch to fetch {file.name}", "it not installed", remedy) from None
+        raise input_error(source.name, f"the package pooch to fetch {file.name}", "it not installed", remedy) from None
     mirror = os.environ.get("TORCHCAPS_MIRROR", "")
     bases = [f"{mirror.rstrip('/')}/{source.name}/", *source.urls] if mirror else source.urls
     downloader = pooch.HTTPDownloader(progressbar=find_spec("tqdm") is not None, timeout=TIMEOUT)
@@ -139,7 +139,7 @@ def _reason(error: Exception, host: str) -> str:
 def _absent(source: Source, missing: list[PublicFile], target: Path, reason: str) -> InputError:
     listed = ", ".join(f"{file.name} ({_words(file.checksum)})" for file in missing)
     remedy = "Put the files there, or choose another folder with --data-dir."
-    return complaint(source.name, f"{listed} in {target}", reason, remedy)
+    return input_error(source.name, f"{listed} in {target}", reason, remedy)
 
 
 def _words(checksum: str) -> str:

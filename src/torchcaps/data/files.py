@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.files import open_regular
 from torchcaps._core.progress import bar
 from torchcaps.data.base import ImageSet
+from torchcaps.data.disk_store import Records, Stack, Strings
 from torchcaps.data.packed import open_packed, read_exactly
-from torchcaps.data.stored import Records, Stack, Strings
 
 PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
 _IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
@@ -39,7 +39,7 @@ def read_idx(path: Path | str) -> np.ndarray:
         kind, axes = (head[2], head[3]) if len(head) == 4 else (0, 0)
         if head[:2] != b"\0\0" or kind not in _IDX_TYPES or not 1 <= axes <= 8:
             got = f"{path.stat().st_size} bytes that start with {head.hex(' ') or 'nothing'}"
-            raise complaint(str(path), "an idx file (00 00, type, axes)", got, "Check that it is the right file.")
+            raise input_error(str(path), "an idx file (00 00, type, axes)", got, "Check that it is the right file.")
         sizes = stream.read(4 * axes)
         shape = np.frombuffer(sizes, ">u4").tolist() if len(sizes) == 4 * axes else []
         dtype = np.dtype(_IDX_TYPES[kind])
@@ -48,7 +48,7 @@ def read_idx(path: Path | str) -> np.ndarray:
     expected = start + prod(shape) * dtype.itemsize
     if not shape or start + len(content) != expected:
         got = f"{start + len(content)}" + (" or more" if len(content) and start + len(content) > expected else "")
-        raise complaint(str(path), f"{expected} bytes for shape {shape}", got, "Fetch it again.")
+        raise input_error(str(path), f"{expected} bytes for shape {shape}", got, "Fetch it again.")
     return np.frombuffer(content, dtype).reshape(shape)
 
 
@@ -60,7 +60,7 @@ def read_npz(path: Path | str) -> dict[str, np.ndarray]:
             return {each.filename.removesuffix(".npy"): _read_npy(archive, each) for each in archive.infolist()}
     except Exception as error:  # zipfile and numpy raise many kinds for broken files
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise complaint(str(path), "an npz file of plain arrays", reason, "Save it with numpy.savez.") from None
+        raise input_error(str(path), "an npz file of plain arrays", reason, "Save it with numpy.savez.") from None
 
 
 def _read_npy(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
@@ -83,7 +83,7 @@ def load_idx(images: Path | str, labels: Path | str, classes: tuple[str, ...] | 
     pixels, marks = read_idx(images), read_idx(labels)
     if marks.ndim != 1 or len(marks) != len(pixels) or (classes is not None and marks.dtype.kind not in "iu"):
         expected = f"one label for each of {len(pixels)} images"
-        raise complaint(str(labels), expected, f"{marks.dtype} of shape {list(marks.shape)}", "Pair the right files.")
+        raise input_error(str(labels), expected, f"{marks.dtype} of shape {list(marks.shape)}", "Pair the right files.")
     return image_set(str(images), pixels, marks, classes)
 
 
@@ -95,15 +95,15 @@ def load_npz(path: Path | str) -> ImageSet:
         chosen = next((arrays[name] for name in names if name in arrays), None)
         if chosen is None:
             got = ", ".join(arrays) or "no arrays"
-            raise complaint(str(path), f"an array named {names[0]!r} or {names[1]!r}", got, "Rename the arrays.")
+            raise input_error(str(path), f"an array named {names[0]!r} or {names[1]!r}", got, "Rename the arrays.")
         found.append(chosen)
     pixels, marks = found
     if pixels.dtype.kind not in "buif" or pixels.ndim < 3 or pixels.size == 0:
         got = f"{pixels.dtype} of shape {list(pixels.shape)}"
-        raise complaint(str(path), "images as numbers [n h w], [n h w c] or [n c h w]", got, "Save pixels.")
+        raise input_error(str(path), "images as numbers [n h w], [n h w c] or [n c h w]", got, "Save pixels.")
     if marks.ndim != 1 or len(marks) != len(pixels):
         got = f"labels {list(marks.shape)} for images {list(pixels.shape)}"
-        raise complaint(str(path), "one label for each image", got, "Save them in the same order and number.")
+        raise input_error(str(path), "one label for each image", got, "Save them in the same order and number.")
     return image_set(str(path), pixels, marks)
 
 
@@ -115,12 +115,12 @@ def image_set(owner: str, pixels: np.ndarray, marks: np.ndarray, classes: tuple[
         pixels = np.moveaxis(pixels, -1, 1)
     if pixels.ndim != 4 or pixels.size == 0:
         expected = "images [n h w], [n h w c] or [n c h w]"
-        raise complaint(owner, expected, f"shape {list(pixels.shape)}", "Give a stack of images.")
+        raise input_error(owner, expected, f"shape {list(pixels.shape)}", "Give a stack of images.")
     if pixels.dtype != np.uint8:
         pixels = np.asarray(pixels, dtype=np.float64)
         if not np.isfinite(pixels).all() or pixels.min() < 0 or pixels.max() > 255:
             got = f"{pixels.min():g} to {pixels.max():g}"
-            raise complaint(owner, "pixels from 0 to 1 or from 0 to 255", got, "Scale them.")
+            raise input_error(owner, "pixels from 0 to 1 or from 0 to 255", got, "Scale them.")
     if pixels.max() <= 1:  # black and white, or shares of white
         pixels = pixels * 255.0
     pixels = np.round(pixels).astype(np.uint8)
@@ -144,7 +144,7 @@ def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, 
     count, first = sum(map(len, listed)), next(chain(*listed), None)
     if first is None:
         got = f"{len(folders)} subfolders without any" if folders else "no subfolders"
-        raise complaint(str(path), "pictures in one subfolder for each class", got, "Sort pictures into subfolders.")
+        raise input_error(str(path), "pictures in one subfolder for each class", got, "Sort pictures into subfolders.")
     height, width = _sides(first) if size is None else (size, size) if isinstance(size, int) else size
     pixels = Records(str(path), count * height * width * (1 if color is False else 3))
     labels, names, bad = array("q"), Records(str(path)), []
@@ -164,11 +164,11 @@ def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, 
         named = ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
         warnings.warn(f"{path}: left out {len(bad)} of {count} pictures that cannot be read: {named}", stacklevel=2)
     if not shapes:
-        raise complaint(str(path), "readable pictures", f"none of {count}", "Check the files.")
+        raise input_error(str(path), "readable pictures", f"none of {count}", "Check the files.")
     if len(shapes) > 1:
         low, high = min(shapes), max(shapes)
         got = f"{low[0]} x {low[1]} to {high[0]} x {high[1]}"
-        raise complaint(str(path), "pictures of one size", got, "Give --size to resize them.")
+        raise input_error(str(path), "pictures of one size", got, "Give --size to resize them.")
     images = Stack(pixels, (1 if gray else 3, *shapes.pop()))
     classes = tuple(folder.name for folder in folders)
     return ImageSet(images.held(), torch.tensor(labels), classes, names=Strings(names).held())
@@ -183,7 +183,7 @@ def _sides(path: str) -> tuple[int, int]:
         return 0, 0
     if max(width, height) > 256:
         expected = "pictures of at most 256 pixels a side, or a size to resize them to"
-        raise complaint(path, expected, f"{height} x {width}", "Give --size, say --size 64.")
+        raise input_error(path, expected, f"{height} x {width}", "Give --size, say --size 64.")
     return height, width
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
-from torchcaps._core.errors import check_count, complaint
+from torchcaps._core.errors import check_count, input_error
 from torchcaps.data.augment import linear_maps, warp, window
 from torchcaps.data.base import Batch, ImageSet, Splits
 from torchcaps.data.builtin import mnist_5k
@@ -39,11 +39,11 @@ class PairSet:
         check_count("PairSet", "shift", shift, low=0)
         present = sum(count > 0 for count in digits.counts().values())
         if present < 2:
-            raise complaint("PairSet", "digits of at least two classes", f"{present}", "Add another class.")
+            raise input_error("PairSet", "digits of at least two classes", f"{present}", "Add another class.")
         total = len(digits) * pairs_per_digit
         length = len(digits) if length is None else length
         if not 1 <= length <= total:
-            raise complaint("PairSet", f"a length from 1 to {total}", length, "Ask for fewer pairs.")
+            raise input_error("PairSet", f"a length from 1 to {total}", length, "Ask for fewer pairs.")
         self.digits, self.length, self.seed = digits, length, seed
         self.pairs_per_digit, self.shift = pairs_per_digit, shift
         self._by_class = digits.labels.argsort(stable=True)

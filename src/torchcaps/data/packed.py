@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.files import open_regular
 from torchcaps._core.memory import available_memory
 
@@ -36,7 +36,7 @@ def open_packed(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
             with gzip.open(stream) as unpacked:
                 yield unpacked
         except (OSError, EOFError, zlib.error) as error:
-            raise complaint(str(path), "a whole gzip file", str(error), "Fetch it again.") from None
+            raise input_error(str(path), "a whole gzip file", str(error), "Fetch it again.") from None
 
 
 def open_text(path: Path, encoding: str = "utf-8", newline: str | None = None) -> IO[str]:
@@ -99,4 +99,4 @@ def _check_fits(path: Path, count: int) -> None:
     there = available_memory()
     if there is not None and count > there:
         got = f"one of {count / 2**30:,.1f} GB"
-        raise complaint(str(path), f"an array that fits {there / 2**30:.1f} GB of memory", got, "Check the file.")
+        raise input_error(str(path), f"an array that fits {there / 2**30:.1f} GB of memory", got, "Check the file.")

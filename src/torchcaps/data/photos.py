@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps.data.base import ImageSet, Splits, hold_out
 from torchcaps.data.fetch import PublicFile, Source, find_files
 from torchcaps.data.matlab import read_mat
@@ -71,7 +71,7 @@ def _cifar(path: Path, names: str, batches: list[str], test: str, labels: int) -
         with tarfile.open(path) as archive:
             content = {name: _member(archive, path, name) for name in (names, *batches, test)}
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-        raise complaint(str(path), "a tar archive", error, REMEDY) from None
+        raise input_error(str(path), "a tar archive", error, REMEDY) from None
     classes = tuple(content[names].decode("utf-8", "replace").split())
 
     def read(*members: str) -> ImageSet:
@@ -79,7 +79,7 @@ def _cifar(path: Path, names: str, batches: list[str], test: str, labels: int) -
         width = labels + int(np.prod(SHAPE))
         if len(rows) == 0 or len(rows) % width:
             got = f"{len(rows):,} bytes in {', '.join(members)}"
-            raise complaint(str(path), f"{width:,} bytes for each image", got, REMEDY)
+            raise input_error(str(path), f"{width:,} bytes for each image", got, REMEDY)
         rows = rows.reshape(-1, width)
         images = torch.tensor(rows[:, labels:]).view(-1, *SHAPE)
         return ImageSet(images, torch.tensor(rows[:, labels - 1].astype(np.int64)), classes)
@@ -92,7 +92,7 @@ def _member(archive: tarfile.TarFile, path: Path, name: str) -> bytes:
     content = read_member(archive, name, LARGEST)
     if content is None:
         found = ", ".join(archive.getnames()[:8]) or "nothing"
-        raise complaint(str(path), f"a file {name} in it", found, REMEDY)
+        raise input_error(str(path), f"a file {name} in it", found, REMEDY)
     return content
 
 
@@ -101,9 +101,9 @@ def _read_mat(path: Path) -> ImageSet:
         arrays = read_mat(path)
         colors, marks = arrays["X"], arrays["y"].reshape(-1)
     except (OSError, ValueError, KeyError) as error:
-        raise complaint(str(path), "a MATLAB file with X and y", error, REMEDY) from None
+        raise input_error(str(path), "a MATLAB file with X and y", error, REMEDY) from None
     if colors.shape != (32, 32, 3, len(marks)) or colors.dtype != np.uint8 or not np.isfinite(marks).all():
         got = f"X of shape {list(colors.shape)} and y of shape {list(arrays['y'].shape)}"
-        raise complaint(str(path), "X of 32 x 32 x 3 x n bytes and n numbers y", got, REMEDY)
+        raise input_error(str(path), "X of 32 x 32 x 3 x n bytes and n numbers y", got, REMEDY)
     labels = torch.from_numpy(marks.astype(np.int64) % 10)  # MATLAB counts from one, and ten stands for zero
     return ImageSet(torch.tensor(colors.transpose(3, 2, 0, 1)), labels, DIGITS)

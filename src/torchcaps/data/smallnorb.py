@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps.data.base import ImageSet, Splits, hold_out
 from torchcaps.data.fetch import PublicFile, Source, find_files
 from torchcaps.data.packed import open_packed, read_exactly
@@ -81,7 +81,9 @@ def read_norb(path: Path | str) -> np.ndarray:
         if magic not in _MAGIC or not 1 <= axes <= 8:
             size = path.stat().st_size if len(start) == 8 else len(start)
             got = f"{size} bytes that start with {start.hex(' ') or 'nothing'}"
-            raise complaint(str(path), "a smallNORB file (magic number, axes)", got, "Check that it is the right file.")
+            raise input_error(
+                str(path), "a smallNORB file (magic number, axes)", got, "Check that it is the right file."
+            )
         written = stream.read(4 * max(axes, 3))  # at least three sizes are written, the superfluous ones as 1
         shape = struct.unpack_from(f"<{axes}I", written) if len(written) == 4 * max(axes, 3) else ()
         offset = 8 + 4 * max(axes, 3)
@@ -91,7 +93,7 @@ def read_norb(path: Path | str) -> np.ndarray:
         length = 8 + len(written) + len(content) if packed else path.stat().st_size
     if not shape or length != expected:
         got = f"{length}" + (" or more" if packed and length > expected else "")
-        raise complaint(str(path), f"{expected} bytes for shape {list(shape)}", got, "Fetch it again.")
+        raise input_error(str(path), f"{expected} bytes for shape {list(shape)}", got, "Fetch it again.")
     if packed:
         return np.frombuffer(content, _MAGIC[magic]).reshape(shape)
     if 0 in shape:  # nothing to map
@@ -105,7 +107,7 @@ def write_norb(path: Path | str, array: np.ndarray) -> None:
     if magic is None or not 1 <= array.ndim <= 8:
         expected = "one to eight axes of " + ", ".join(dtype.name for dtype in _MAGIC.values())
         got = f"{array.ndim} axes of {array.dtype}"
-        raise complaint("write_norb", expected, got, "Convert it with array.astype.")
+        raise input_error("write_norb", expected, got, "Convert it with array.astype.")
     sizes = [*array.shape, 1, 1][: max(array.ndim, 3)]
     head = struct.pack(f"<Ii{len(sizes)}I", magic, array.ndim, *sizes)
     with gzip.open(path, "wb") if Path(path).suffix == ".gz" else Path(path).open("wb") as stream:
@@ -126,7 +128,7 @@ def load_norb(images: Path | str, labels: Path | str, info: Path | str) -> Image
             whole = f"whole numbers of shape {list(shape)}, as there are {len(pixels)} images"
             expected = "bytes [n 2 h w]" if path == images else whole
             got = f"{array.dtype} {list(array.shape)}"
-            raise complaint(str(path), expected, got, "Put the right files together.")
+            raise input_error(str(path), expected, got, "Put the right files together.")
     instance, elevation, azimuth, lighting = torch.from_numpy(known.astype(np.int64)).unbind(1)
     views = {
         "instance": instance,

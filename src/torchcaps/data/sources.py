@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps.data.base import Data, ImageSet, Labeled, Splits, hold_out, in_classes, stratified_order, three_way
 from torchcaps.data.catalog import DATASETS, load_dataset
 from torchcaps.data.files import load_folder, load_idx, load_npz
@@ -47,14 +47,14 @@ def open_data(
     else:
         expected = f"a folder with one subfolder for each class, an .npz, .csv, .tsv or .jsonl file, or {_names()}"
         got = f"{source!r}, which is " + ("a file of another kind" if path.exists() else "none of these")
-        raise complaint("data", expected, got, "Check the spelling and the folder you are in.")
+        raise input_error("data", expected, got, "Check the spelling and the folder you are in.")
     if size is None or isinstance(data, TextSet) or (isinstance(data, Splits) and isinstance(data.train, TextSet)):
         return data
     if isinstance(data, ImageSet):
         return data.resize(size)
     assert isinstance(data, Splits)
     if not isinstance(data.train, ImageSet):
-        raise complaint(source, "no size: its images are made as they are shown", size, "Drop --size.")
+        raise input_error(source, "no size: its images are made as they are shown", size, "Drop --size.")
     novel = None if data.novel is None else data.novel.resize(size)
     return Splits(data.train.resize(size), data.validation.resize(size), data.test.resize(size), novel)
 
@@ -91,11 +91,11 @@ def _idx_parts(images: list[Path]) -> dict[str, ImageSet]:
         twins = [file.with_name(name) for name in (names, names + ".gz", names.removesuffix(".gz"))]
         labels = next((twin for twin in twins if twin.exists()), None)
         if labels is None:
-            raise complaint(str(file), f"its labels in {names}", "no such file", "Put the label file beside it.")
+            raise input_error(str(file), f"its labels in {names}", "no such file", "Put the label file beside it.")
         part = "test" if re.search(r"(^|[-_])(t10k|test)([-_]|$)", file.name) else "train"
         if part in parts:
             got = f"{file.name} as another"
-            raise complaint(str(file.parent), f"one file of {part} images", got, "Keep one pair, or train and t10k.")
+            raise input_error(str(file.parent), f"one file of {part} images", got, "Keep one pair, or train and t10k.")
         parts[part] = load_idx(file, labels)
     return parts
 
@@ -111,7 +111,7 @@ def _tables_of_parts(path: Path) -> dict[str, Path]:
             continue
         if part in found:
             got = f"{found[part].name} and {file.name}"
-            raise complaint(str(path), f"one table of the {part} part", got, "Keep one.")
+            raise input_error(str(path), f"one table of the {part} part", got, "Keep one.")
         found[part] = file
     return found
 
@@ -122,12 +122,12 @@ def _combine(path: Path, parts: dict[str, Data], validation: float, seed: int) -
         return next(iter(parts.values()))
     if not {"train", "test"} <= parts.keys():
         got = ", ".join(parts)
-        raise complaint(str(path), "a training and a test part", got, "Add the other, or put all classes together.")
+        raise input_error(str(path), "a training and a test part", got, "Add the other, or put all classes together.")
     train = parts["train"]
     shapes = {part.image_shape for part in parts.values() if isinstance(part, ImageSet)}
     if len(shapes) > 1:
         got = " and ".join(" x ".join(map(str, shape)) for shape in shapes)
-        raise complaint(str(path), "images of one shape in all parts", got, "Give --size.")
+        raise input_error(str(path), "images of one shape in all parts", got, "Give --size.")
     test = in_classes(str(path), parts["test"], train.classes)
     if "validation" in parts:
         return Splits(train, in_classes(str(path), parts["validation"], train.classes), test)
@@ -149,10 +149,12 @@ def make_parts(
     if fold is None:
         return data if isinstance(data, Splits) else three_way(data, validation, test, seed)
     if isinstance(data, Splits):
-        raise complaint("--folds", "data in one piece", "data that have a test part of their own", "Drop --folds.")
+        raise input_error("--folds", "data in one piece", "data that have a test part of their own", "Drop --folds.")
     number, count = fold
     if len(data) < 2 * count:
-        raise complaint("--folds", f"at least {2 * count} examples for {count} folds", len(data), "Choose fewer folds.")
+        raise input_error(
+            "--folds", f"at least {2 * count} examples for {count} folds", len(data), "Choose fewer folds."
+        )
     places = [round(len(data) * place / count) for place in range(count + 1)]
     rest = stratified_order(data.labels, seed)
     test_rows = rest[places[number - 1] : places[number]]

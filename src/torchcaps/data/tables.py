@@ -14,11 +14,11 @@ from typing import IO, Any
 
 import torch
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.files import lines_of
 from torchcaps._core.progress import bar
+from torchcaps.data.disk_store import Records, Strings
 from torchcaps.data.packed import open_text
-from torchcaps.data.stored import Records, Strings
 from torchcaps.data.texts import TextSet
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
@@ -42,9 +42,9 @@ class Columns:
     def __post_init__(self) -> None:
         if self.separator == "" or (self.separator is not None and len(self.label) > 1):
             got = "none" if self.separator == "" else "several columns of labels beside it"
-            raise complaint("--separator", "what stands between the labels of one column", got, "Drop or correct it.")
+            raise input_error("--separator", "what stands between the labels of one column", got, "Drop or correct it.")
         if len(set(self.label)) < len(self.label):
-            raise complaint("--label", "different columns", ", ".join(self.label), "Name each once.")
+            raise input_error("--label", "different columns", ", ".join(self.label), "Name each once.")
 
 
 def is_table(path: Path) -> bool:
@@ -59,11 +59,11 @@ def read_rows(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, dict[s
     except UnicodeDecodeError as error:
         got = f"bytes that are none (at {error.start:,})"
         remedy = "Give --encoding latin-1, or whatever it is."
-        raise complaint(str(path), f"text in {encoding}", got, remedy) from None
+        raise input_error(str(path), f"text in {encoding}", got, remedy) from None
     except LookupError:
-        raise complaint("--encoding", "an encoding like utf-8 or latin-1", repr(encoding), "Correct it.") from None
+        raise input_error("--encoding", "an encoding like utf-8 or latin-1", repr(encoding), "Correct it.") from None
     except (OSError, EOFError, UnicodeError, csv.Error, zlib.error) as error:
-        raise complaint(str(path), "a table that can be read", error, "Check the file.") from None
+        raise input_error(str(path), "a table that can be read", error, "Check the file.") from None
 
 
 def _open(path: Path, encoding: str) -> IO[str]:
@@ -78,17 +78,17 @@ def _csv_rows(path: Path, lines: IO[str], tabs: bool) -> Iterator[tuple[int, dic
     reader = csv.reader(plain, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else csv.reader(plain)
     header = [name.strip() for name in next(reader, [])]
     if not header:
-        raise complaint(str(path), "a first line with the names of columns", "an empty file", "Add one.")
+        raise input_error(str(path), "a first line with the names of columns", "an empty file", "Add one.")
     twice = [name for name in header if header.count(name) > 1]
     if twice:
-        raise complaint(str(path), "columns with different names", f"{twice[0]!r} more than once", "Rename one.")
+        raise input_error(str(path), "columns with different names", f"{twice[0]!r} more than once", "Rename one.")
     begin = reader.line_num + 1
     for cells in reader:
         if cells:
             if len(cells) != len(header):
                 got = f"{len(cells)} cells in line {begin}"
                 remedy = "Put texts that hold separators or line breaks in quotes."
-                raise complaint(str(path), f"{len(header)} cells as in the first line", got, remedy)
+                raise input_error(str(path), f"{len(header)} cells as in the first line", got, remedy)
             yield begin, dict(zip(header, map(_unquoted, cells) if tabs else cells, strict=True))
         begin = reader.line_num + 1
 
@@ -105,10 +105,10 @@ def _json_rows(path: Path, lines: IO[str], tabs: bool) -> Iterator[tuple[int, di
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             got = f"line {number} ({error})"
-            raise complaint(str(path), "a JSON object in each line", got, "Correct it.") from None
+            raise input_error(str(path), "a JSON object in each line", got, "Correct it.") from None
         if not isinstance(row, dict):
             got = f"a {type(row).__name__} in line {number}"
-            raise complaint(str(path), "a JSON object in each line", got, "Correct it.")
+            raise input_error(str(path), "a JSON object in each line", got, "Correct it.")
         yield number, row
 
 
@@ -141,13 +141,13 @@ def load_table(path: Path, columns: Columns | None = None, prefix: str = "") -> 
         if left_out:
             _check_columns(path, columns, sorted(seen))
         got = "none" if not left_out else f"{len(left_out)} rows without one or the other"
-        raise complaint(str(path), "rows with a text and a label", got, "Add some.")
+        raise input_error(str(path), "rows with a text and a label", got, "Add some.")
     if left_out:
         what = f"left out {len(left_out):,} rows of {path.name} without text or label, the first in line {left_out[0]}"
         warnings.warn(what, stacklevel=2)
     classes = columns.label if len(columns.label) > 1 else tuple(sorted(numbers))
     if not classes:
-        raise complaint(str(path), "labels", "none in any row", "Choose another --label or --separator.")
+        raise input_error(str(path), "labels", "none in any row", "Choose another --label or --separator.")
     order = {name: place for place, name in enumerate(classes)}
     labels = torch.tensor([order[name] for name in numbers], dtype=torch.long)[torch.tensor(marks)]
     if columns.separator is not None or len(columns.label) > 1:
@@ -161,7 +161,7 @@ def _text(path: Path, number: int, value: Any) -> str:
     """What stands in a cell: a string, or a number as JSON has it; nothing for null and what is no number."""
     if isinstance(value, list | dict):
         got = f"a {type(value).__name__} in line {number}"
-        raise complaint(str(path), "a text or a number in each cell", got, "Correct it.")
+        raise input_error(str(path), "a text or a number in each cell", got, "Correct it.")
     if value is None or value != value:
         return ""
     if isinstance(value, float) and value.is_integer():
@@ -178,7 +178,7 @@ def _check_columns(path: Path, columns: Columns, found: list[str]) -> None:
         missing = [name for name in names if name not in found]
         if missing:
             got = ", ".join(map(repr, found))
-            raise complaint(
+            raise input_error(
                 str(path), f"a column {missing[0]!r}", got, f"Name one of these with {option} (of train), or rename it."
             )
 
@@ -194,7 +194,7 @@ def _labels(path: Path, number: int, row: dict[str, Any], columns: Columns) -> l
         return sorted(named - {""})
     if isinstance(value, list | dict):
         got = f"{json.dumps(value)[:60]} in line {number}"
-        raise complaint(str(path), "one label in each row", got, "Give --separator where a row has several.")
+        raise input_error(str(path), "one label in each row", got, "Give --separator where a row has several.")
     text = _text(path, number, value).strip()
     return [text] if text else None
 
@@ -203,7 +203,7 @@ def _is_true(path: Path, number: int, name: str, value: Any) -> bool:
     text = "" if value is None else str(value).strip().lower()
     if text not in TRUE and text not in FALSE:
         got = f"{str(value)[:40]!r} in line {number}, column {name!r}"
-        raise complaint(str(path), "0 or 1 in the column of each class", got, "Correct it, or give one --label.")
+        raise input_error(str(path), "0 or 1 in the column of each class", got, "Correct it, or give one --label.")
     return text in TRUE
 
 
@@ -220,4 +220,4 @@ def texts_in(path: Path, columns: Columns | None = None) -> Iterator[str]:
         with _open(path, columns.encoding) as lines:
             yield from (line.rstrip("\r\n") for line in lines_of(lines))
     except (OSError, EOFError, UnicodeError, zlib.error) as error:
-        raise complaint(str(path), f"text in {columns.encoding}", str(error), "Save it in UTF-8.") from None
+        raise input_error(str(path), f"text in {columns.encoding}", str(error), "Save it in UTF-8.") from None

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from torchcaps._core.errors import InputError, complaint, shape_text
+from torchcaps._core.errors import InputError, input_error, shape_text
 from torchcaps._core.files import atomic_write, read_text
 from torchcaps.data.base import Batch, Labeled
-from torchcaps.data.stored import Names, Numbers, Records, pick
+from torchcaps.data.disk_store import Names, Numbers, Records, pick
 
 PADDING, UNKNOWN = "<pad>", "<unk>"  # words number 0 and 1
 MOST_BYTES = 1 << 30  # of a vocabulary
@@ -69,7 +69,7 @@ class Vocabulary:
         except InputError:
             raise
         except Exception as error:  # tokenizers raises plain Exceptions
-            raise complaint(str(path), "the vocabulary of a run", error, "Train or copy the run anew.") from None
+            raise input_error(str(path), "the vocabulary of a run", error, "Train or copy the run anew.") from None
 
     def save(self, path: Path) -> None:
         atomic_write(path, self.tokenizer.to_str())
@@ -112,7 +112,7 @@ def _tokenizers() -> Any:
         import tokenizers
     except ImportError:
         remedy = "Run: pip install 'torchcaps[text]'."
-        raise complaint("texts", "the package tokenizers", "it not installed", remedy) from None
+        raise input_error("texts", "the package tokenizers", "it not installed", remedy) from None
     return tokenizers
 
 
@@ -146,10 +146,10 @@ class TextSet(Labeled):
         if self.labels.shape != shape or self.labels.dtype != kind or len(self.names) != count:
             got = f"{shape_text(self.labels.shape)} of {self.labels.dtype} and {len(self.names)} names"
             expected = f"{count} names, and class indices [{count}] or truth values [{count} {len(self.classes)}]"
-            raise complaint("TextSet", expected, got, "Give one for each text.")
+            raise input_error("TextSet", expected, got, "Give one for each text.")
         if count and not many and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
             got = f"{int(self.labels.min())} to {int(self.labels.max())}"
-            raise complaint("TextSet", f"labels from 0 to {len(self.classes) - 1}", got, "Name every class.")
+            raise input_error("TextSet", f"labels from 0 to {len(self.classes) - 1}", got, "Name every class.")
 
     @property
     def many(self) -> bool:
@@ -172,7 +172,7 @@ class TextSet(Labeled):
     def encoded(self) -> Numbers:
         """The words of each text by number, as far as they are read."""
         if self.vocabulary is None:
-            raise complaint("TextSet", "a vocabulary", "none", "Use dataclasses.replace(texts, vocabulary=...).")
+            raise input_error("TextSet", "a vocabulary", "none", "Use dataclasses.replace(texts, vocabulary=...).")
         records, cut, longest = Records("texts"), 0, self.max_length
         texts = (_beginning(text, longest) for text in self.texts)
         while few := list(islice(texts, 1000)):

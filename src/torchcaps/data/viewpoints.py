@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchcaps._core.errors import check_choice, complaint
+from torchcaps._core.errors import check_choice, input_error
 from torchcaps.data.base import Examples, ImageSet, Splits
 
 
@@ -20,7 +20,7 @@ def viewpoint_split(parts: Splits, by: str = "azimuth", low: float | None = None
     if by == "azimuth":
         low, high = -60.0 if low is None else low, 60.0 if high is None else high
         if not 0 < high - low <= 360:
-            raise complaint(
+            raise input_error(
                 "viewpoint_split", "low below high, at most a turn apart", f"{low:g} and {high:g}", "Choose a range."
             )
     else:
@@ -42,7 +42,7 @@ def viewpoint_split(parts: Splits, by: str = "azimuth", low: float | None = None
     for name, part in chosen.items():
         if len(part) == 0:
             expected = f"images in the {name} part for {by} from {low:g} to {high:g}"
-            raise complaint("viewpoint_split", expected, "none", "Choose another range.")
+            raise input_error("viewpoint_split", expected, "none", "Choose another range.")
     return Splits(**chosen)
 
 
@@ -55,5 +55,5 @@ def _with_view(part: Examples, by: str) -> ImageSet:
     views = part.views if isinstance(part, ImageSet) else {}
     if not isinstance(part, ImageSet) or by not in views:
         got = f"only {', '.join(views)}" if views else "a set without views"
-        raise complaint("viewpoint_split", f"the {by} of each image", got, "Use a set that knows it.")
+        raise input_error("viewpoint_split", f"the {by} of each image", got, "Use a set that knows it.")
     return part

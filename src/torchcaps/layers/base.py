@@ -60,12 +60,12 @@ class RoutedLayer(nn.Module):
         super().__init__()
         owner = type(self).__name__
         sizes = {"in_capsules": in_capsules, "out_capsules": out_capsules, "in_dim": in_dim, "out_dim": out_dim}
-        self.votes = transform_for(owner, votes, sizes, bias=vote_bias, normalize=normalize, std=std)
+        self.transform = transform_for(owner, votes, sizes, bias=vote_bias, normalize=normalize, std=std)
         known = {
             "in_capsules": None if any_grid else in_capsules,  # on any grid, nothing is learned for single children
             "out_capsules": out_capsules,
             "out_dim": out_dim,
-            "vote_std": self.votes.vote_std(),
+            "vote_std": self.transform.vote_std(),
         }
         self.routing = routing_for(owner, routing, routing_options, known, LAYER_OPTIONS)
         if tile_bytes is not None:
@@ -74,13 +74,13 @@ class RoutedLayer(nn.Module):
         self.norm = nn.LayerNorm(in_dim) if normalize_poses else None
         self.skip = skip
         self._said: set[str] = set()  # plans that were logged
-        if std is None and not isinstance(votes, VoteTransform) and not self.routing.averages:
+        if std is None and not isinstance(votes, VoteTransform) and not self.routing.parents_are_means:
             children = expected_children or in_capsules or 1024
             length = math.sqrt(in_dim) if normalize_poses else 0.7  # of a child
-            vote = length * math.sqrt(self.votes.fan_out())  # of a vote, for weights of standard deviation one
+            vote = length * math.sqrt(self.transform.fan_out())  # of a vote, for weights of standard deviation one
             start = (rivals or out_capsules) / (vote * math.sqrt(children))
             # Few children of a dense layer would need votes so long that the first couplings are all or nothing.
-            self.votes.start_at(start if rivals else min(start, 0.4 / vote))
+            self.transform.rescale_weights(start if rivals else min(start, 0.4 / vote))
 
     def gather(self, children: Capsules) -> Gathered:
         """The children of every parent, as they vote."""
@@ -116,7 +116,7 @@ class RoutedLayer(nn.Module):
     def _job(self, gathered: Gathered, couplings: Tensor | None = None) -> Job:
         flat = None if couplings is None else self._flat(couplings)
         budget = tile_bytes(self.tile_bytes, gathered.children.poses.device)
-        return Job(gathered, self.votes, self.routing, flat, budget)
+        return Job(gathered, self.transform, self.routing, flat, budget)
 
     def vote(self, gathered: Gathered) -> Tensor:
         """The votes of these children, [*b i j d]."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchcaps._core.errors import check_choice, complaint
+from torchcaps._core.errors import check_choice, input_error
 from torchcaps._core.types import Capsules, check_capsules
 from torchcaps.layers.base import RoutedLayer
 from torchcaps.layers.coordinates import check_coordinates, coordinates_of
@@ -45,7 +45,7 @@ class ClassCapsules(RoutedLayer):
         options.setdefault("expected_children", 36 * in_capsules)
         if options.get("skip"):
             remedy = "Leave skip out, or use DenseCapsules."
-            raise complaint("ClassCapsules", "no skip: classes are in no child's place", "skip=True", remedy)
+            raise input_error("ClassCapsules", "no skip: classes are in no child's place", "skip=True", remedy)
         super().__init__(*sizes, votes=votes, routing=routing, any_grid=True, **options)
         self.dimensions = dimensions
         self.coordinates = coordinates
@@ -53,13 +53,15 @@ class ClassCapsules(RoutedLayer):
 
     def _checked(self, children: Capsules) -> Capsules:
         axes = "b h w i e" if self.dimensions == 2 else "b t i e"
-        check_capsules("ClassCapsules", children, self.dimensions + 3, axes, self.votes.in_capsules, self.votes.in_dim)
+        check_capsules(
+            "ClassCapsules", children, self.dimensions + 3, axes, self.transform.in_capsules, self.transform.in_dim
+        )
         return children
 
     def _gather(self, children: Capsules) -> Gathered:
         self._checked(children)
         grid, offsets = tuple(children.poses.shape[1:-2]), None
         if self.coordinates is not None:
-            offsets = coordinates_of(grid, self.votes.out_dim, self.coordinates, self.coordinate_scale)
+            offsets = coordinates_of(grid, self.transform.out_dim, self.coordinates, self.coordinate_scale)
             offsets = offsets.to(children.poses)
         return Gathered(children, shared=True, offsets=offsets)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchcaps._core.errors import check_choice, check_count, complaint
+from torchcaps._core.errors import check_choice, check_count, input_error
 from torchcaps._core.types import Capsules, Routed, check_capsules
 from torchcaps.layers.base import RoutedLayer
 from torchcaps.layers.residual import at_centers, check_skip
@@ -64,12 +64,12 @@ class ConvCapsules(RoutedLayer):
         self.padding = _per_axis("padding", padding, dimensions, 0)
         if any(p >= k for p, k in zip(self.padding, kernel, strict=True)):
             got = f"padding={self.padding} for kernel_size={kernel}"
-            raise complaint("ConvCapsules", "padding below kernel_size", got, "Use less padding.")
+            raise input_error("ConvCapsules", "padding below kernel_size", got, "Use less padding.")
         if self.skip:
             check_skip("ConvCapsules", in_capsules, out_capsules, in_dim, out_dim)
             if any(p > k // 2 for p, k in zip(self.padding, kernel, strict=True)):
                 got = f"padding={self.padding} for kernel_size={kernel}"
-                raise complaint(
+                raise input_error(
                     "ConvCapsules", "padding of at most half a kernel for skip=True", got, "Use less padding."
                 )
         self.dimensions = dimensions
@@ -78,7 +78,7 @@ class ConvCapsules(RoutedLayer):
 
     def _checked(self, children: Capsules) -> Capsules:
         axes = "b h w i e" if self.dimensions == 2 else "b t i e"
-        check_capsules("ConvCapsules", children, self.dimensions + 3, axes, self.in_capsules, self.votes.in_dim)
+        check_capsules("ConvCapsules", children, self.dimensions + 3, axes, self.in_capsules, self.transform.in_dim)
         return children
 
     def _in_place(self, children: Capsules) -> Capsules:
@@ -91,7 +91,7 @@ class ConvCapsules(RoutedLayer):
         if min(windows.out) < 1:
             got = f"a grid of {windows.grid}"
             expected = f"a grid that a kernel of {self.kernel_size} fits into"
-            raise complaint("ConvCapsules", expected, got, "Use a smaller kernel_size, or padding.")
+            raise input_error("ConvCapsules", expected, got, "Use a smaller kernel_size, or padding.")
         mask, parent_mask = self._masks(children, windows)
         return Gathered(children, windows, across=self.competition == "grid", mask=mask, parent_mask=parent_mask)
 
@@ -106,7 +106,7 @@ class ConvCapsules(RoutedLayer):
             return mask, None
         inside = windows.inside(real.any(-1)) & mask.any(-1)
         # A parent that is padding takes part in no competition: its window's children are masked in that window.
-        return mask & inside.unsqueeze(-1), inside.unsqueeze(-1).expand(*inside.shape, self.votes.out_capsules)
+        return mask & inside.unsqueeze(-1), inside.unsqueeze(-1).expand(*inside.shape, self.transform.out_capsules)
 
     def _laid_out(self, routed: Routed) -> Routed:
         return routed._replace(couplings=routed.couplings.unflatten(-2, (-1, self.in_capsules)))
@@ -118,7 +118,7 @@ class ConvCapsules(RoutedLayer):
 def _per_axis(name: str, value: int | Sizes, dimensions: int, low: int) -> Sizes:
     sizes = tuple(value) if isinstance(value, tuple | list) else (value,) * dimensions
     if len(sizes) != dimensions:
-        raise complaint(
+        raise input_error(
             "ConvCapsules", f"{name} with {dimensions} numbers", sizes, "Give a number, or one for each axis."
         )
     for size in sizes:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from torchcaps._core.errors import check_choice, complaint
+from torchcaps._core.errors import check_choice, input_error
 from torchcaps.votes.layout import eager
 
 COORDINATE_PLACES = ("column", "first")
@@ -21,9 +21,9 @@ def check_coordinates(owner: str, place: str, dim: int, axes: int) -> None:
     side = math.isqrt(dim)
     if place == "column" and (side**2 != dim or side < axes):
         expected = f"square pose matrices with at least {axes} rows for coordinates"
-        raise complaint(owner, expected, f"poses of {dim} numbers", 'Put the coordinates "first".')
+        raise input_error(owner, expected, f"poses of {dim} numbers", 'Put the coordinates "first".')
     if dim < axes:
-        raise complaint(owner, f"at least {axes} numbers in a pose for coordinates", dim, "Use larger poses.")
+        raise input_error(owner, f"at least {axes} numbers in a pose for coordinates", dim, "Use larger poses.")
 
 
 def add_coordinates(

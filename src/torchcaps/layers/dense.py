@@ -40,5 +40,5 @@ class DenseCapsules(RoutedLayer):
         return Gathered(self._checked(children))
 
     def _checked(self, children: Capsules) -> Capsules:
-        check_capsules("DenseCapsules", children, 3, "b i e", self.votes.in_capsules, self.votes.in_dim)
+        check_capsules("DenseCapsules", children, 3, "b i e", self.transform.in_capsules, self.transform.in_dim)
         return children

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcaps._core.errors import check_range, complaint, shape_text
+from torchcaps._core.errors import check_range, input_error, shape_text
 from torchcaps._core.types import Capsules, check_capsules, check_labels, truth_of
 
 
@@ -26,16 +26,18 @@ def class_mask(activations: Float[Tensor, "b y"], labels: Tensor | None = None, 
         check_range("class_mask", "top", top, 1, classes)
         return truth_of(activations.topk(top, dim=-1).indices, classes, activations.dtype)
     if top is not None:
-        raise complaint("class_mask", "labels or top", "both", "Drop one of them.")
+        raise input_error("class_mask", "labels or top", "both", "Drop one of them.")
     if not isinstance(labels, Tensor):
-        raise complaint("class_mask", "labels as a tensor", f"a {type(labels).__name__}", "Pass torch.tensor(labels).")
+        raise input_error(
+            "class_mask", "labels as a tensor", f"a {type(labels).__name__}", "Pass torch.tensor(labels)."
+        )
     if labels.shape == activations.shape:
         return labels.to(activations.dtype)
     whole = not labels.is_floating_point() and labels.dtype != torch.bool
     if not whole or labels.ndim not in (1, 2) or labels.shape[0] != batch:
         expected = f"class indices [b] or [b n] with b={batch}, or truth values [b y] = {shape_text(activations.shape)}"
         got = f"{shape_text(labels.shape)} of {labels.dtype}"
-        raise complaint("class_mask", expected, got, "Give class indices, or one truth value for each class.")
+        raise input_error("class_mask", expected, got, "Give class indices, or one truth value for each class.")
     check_labels("class_mask", labels, classes)
     return truth_of(labels, classes, activations.dtype)
 
@@ -53,7 +55,7 @@ class Decoder(nn.Module):
         self.dim = dim
         if not isinstance(image_shape, tuple | list) or len(image_shape) != 3:
             owner = type(self).__name__
-            raise complaint(owner, "image_shape (channels, height, width)", image_shape, "Give three numbers.")
+            raise input_error(owner, "image_shape (channels, height, width)", image_shape, "Give three numbers.")
         self.image_shape = tuple(image_shape)
 
     def forward(self, capsules: Capsules, labels: Tensor | None = None, *, top: int | None = None) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from torchcaps._core.errors import check_choice, complaint
+from torchcaps._core.errors import check_choice, input_error
 from torchcaps.routing import ROUTINGS, Routing, make_routing, routing_options
 from torchcaps.votes.transforms import VoteTransform, make_votes
 
@@ -29,7 +29,7 @@ def routing_for(
     if isinstance(routing, Routing):
         if options:
             got = f"a Routing and {', '.join(options)}"
-            raise complaint(
+            raise input_error(
                 owner, "a Routing, or a name with options", got, f"Give them to {type(routing).__name__}(...)."
             )
         check_sizes(
@@ -37,7 +37,7 @@ def routing_for(
         )
         return routing
     if isinstance(routing, type):
-        raise complaint(
+        raise input_error(
             owner, "a routing's name or a Routing", f"the class {routing.__name__}", f"Pass {routing.__name__}()."
         )
     check_choice(owner, "routing", routing, list(ROUTINGS))
@@ -45,7 +45,7 @@ def routing_for(
     unknown = ", ".join(option for option in options if option not in accepted)
     if unknown:
         expected = f"{', '.join(others)}, or an option of {routing!r} ({', '.join(accepted)})"
-        raise complaint(owner, expected, unknown, "Drop or rename it.")
+        raise input_error(owner, expected, unknown, "Drop or rename it.")
     if known["in_capsules"] is None and "prior" in accepted:
         options = {"prior": False, **options}  # nothing can be learned for single children whose number is free
     return make_routing(routing, **{word: value for word, value in known.items() if word in accepted}, **options)
@@ -56,4 +56,4 @@ def check_sizes(owner: str, what: str, part: nn.Module, sizes: dict[str, int | N
     for word, size in sizes.items():
         wanted = getattr(part, word)
         if size is not None and wanted is not None and wanted != size:
-            raise complaint(owner, f"{what} with {word}={size}", f"{word}={wanted}", f"Make it with {word}={size}.")
+            raise input_error(owner, f"{what} with {word}={size}", f"{word}={wanted}", f"Make it with {word}={size}.")

@@ -11,7 +11,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcaps._core.errors import check_choice, complaint, shape_text
+from torchcaps._core.errors import check_choice, input_error, shape_text
 from torchcaps._core.types import Capsules
 from torchcaps.functional import SQUASHES, length, squash
 
@@ -55,12 +55,12 @@ class PrimaryCapsules(nn.Module):
     def forward(self, features: Float[Tensor, "b c *grid"]) -> Capsules:
         if not isinstance(features, Tensor):
             got = f"a {type(features).__name__}"
-            raise complaint("PrimaryCapsules", "a feature map as a tensor", got, "Pass what an encoder gives.")
+            raise input_error("PrimaryCapsules", "a feature map as a tensor", got, "Pass what an encoder gives.")
         if features.ndim != self.dimensions + 2 or features.shape[1] != self.in_channels:
             axes = "b c h w" if self.dimensions == 2 else "b c t"
             expected = f"features [{axes}] with c={self.in_channels}"
             remedy = "Give a feature map of that shape, or set in_channels and dimensions."
-            raise complaint("PrimaryCapsules", expected, shape_text(features.shape), remedy)
+            raise input_error("PrimaryCapsules", expected, shape_text(features.shape), remedy)
         poses = rearrange(self.poses(features), "b (i e) ... -> b ... i e", i=self.out_capsules).contiguous()
         if self.activations is None:
             poses = squash(poses, self.squash)

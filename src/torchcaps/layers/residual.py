@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.types import Capsules
 
 
@@ -18,7 +18,7 @@ def check_skip(owner: str, types: int | None, out_capsules: int, in_dim: int, ou
     if types != out_capsules or in_dim != out_dim:
         expected = "as many parents as children, with poses of one size, for skip=True"
         got = f"{types} x {in_dim} -> {out_capsules} x {out_dim}"
-        raise complaint(owner, expected, got, "Choose equal sizes, or skip=False.")
+        raise input_error(owner, expected, got, "Choose equal sizes, or skip=False.")
 
 
 def at_centers(values: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...]) -> Tensor:

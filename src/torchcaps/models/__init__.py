@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from torchcaps._core.errors import check_choice, check_count, complaint
+from torchcaps._core.errors import check_choice, check_count, input_error
 from torchcaps.layers.base import LAYER_OPTIONS
 from torchcaps.models.base import CapsuleModel, ImageModel, ImageShape
 from torchcaps.models.calibrate import calibrate
@@ -81,14 +81,14 @@ def create_model(
     word, given = ("vocabulary", vocabulary) if name in TEXT_MODELS else ("image_shape", image_shape)
     if given is None or (image_shape is not None and vocabulary is not None):
         got = "both image_shape and vocabulary" if given is not None else f"no {word}"
-        raise complaint(f"create_model({name!r})", f"{word}, and no other size", got, f"Give {word}=...")
+        raise input_error(f"create_model({name!r})", f"{word}, and no other size", got, f"Give {word}=...")
     known = _options(name, options.get("routing"))
     if "routing" in known and isinstance(options.get("routing"), str):
         check_choice(f"create_model({name!r})", "routing", options["routing"], list(ROUTINGS))
     unknown = ", ".join(option for option in options if option not in known)
     if unknown:
         expected = f"options among {', '.join(known)}" if known else "no options: it routes nothing"
-        raise complaint(f"create_model({name!r})", expected, unknown, "Drop or rename them.")
+        raise input_error(f"create_model({name!r})", expected, unknown, "Drop or rename them.")
     return MODELS[name](given, classes, **options)  # type: ignore[arg-type]
 
 

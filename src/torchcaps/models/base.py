@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcaps._core.errors import complaint, shape_text
+from torchcaps._core.errors import input_error, shape_text
 from torchcaps._core.types import Capsules, Step
 from torchcaps.layers import Decoder, DenseCapsules, DenseDecoder, PrimaryCapsules, RoutedLayer
 
@@ -38,7 +38,7 @@ class ImageModel(nn.Module):
         expected = f"images [b c h w] = (*, {channels}, {height}, {width})"
         if not isinstance(images, Tensor) or not images.is_floating_point():
             got = f"a tensor of {images.dtype}" if isinstance(images, Tensor) else f"a {type(images).__name__}"
-            raise complaint(
+            raise input_error(
                 owner, f"{expected} of floating-point numbers", got, "Pass a tensor, bytes as images / 255."
             )
         shape = tuple(images.shape)
@@ -50,12 +50,12 @@ class ImageModel(nn.Module):
             remedy = "Put the channels first: images.permute(0, 3, 1, 2)."
         else:
             remedy = "Resize them, or make the model for images of this shape."
-        raise complaint(owner, expected, shape_text(shape), remedy)
+        raise input_error(owner, expected, shape_text(shape), remedy)
 
     def reconstruct(self, capsules: Capsules, labels: Tensor | None = None, *, top: int | None = None) -> Tensor:
         """Draw what class capsules say; see `Decoder`."""
         if self.decoder is None:
-            raise complaint(type(self).__name__, "a decoder", "none", "Make the model with decoder=True.")
+            raise input_error(type(self).__name__, "a decoder", "none", "Make the model with decoder=True.")
         return self.decoder(capsules, labels, top=top)
 
 
@@ -130,7 +130,7 @@ def feature_shape(owner: str, encoder: nn.Module, image_shape: ImageShape) -> tu
         module.training = training
     if not isinstance(features, Tensor) or features.ndim not in (2, 4):
         got = shape_text(features.shape) if isinstance(features, Tensor) else type(features).__name__
-        raise complaint(owner, "an encoder that gives [b c h w] or [b c]", got, "Cut its head off, or reshape.")
+        raise input_error(owner, "an encoder that gives [b c h w] or [b c]", got, "Cut its head off, or reshape.")
     channels, height, width = as_map(features).shape[1:]
     return channels, height, width
 
@@ -138,7 +138,7 @@ def feature_shape(owner: str, encoder: nn.Module, image_shape: ImageShape) -> tu
 def check_image_shape(owner: str, image_shape: Any) -> ImageShape:
     whole = isinstance(image_shape, tuple | list) and all(isinstance(size, int) and size > 0 for size in image_shape)
     if not whole or len(image_shape) != 3:
-        raise complaint(owner, "image_shape (channels, height, width)", image_shape, "Give three whole numbers.")
+        raise input_error(owner, "image_shape (channels, height, width)", image_shape, "Give three whole numbers.")
     channels, height, width = image_shape
     return channels, height, width
 
@@ -151,7 +151,7 @@ def check_size(owner: str, image_shape: ImageShape, low: int, high: int | None =
         remedy = "Resize them; image_shape is (channels, height, width)."
         if high is not None:
             remedy = 'Resize them, or use the model "efficient".'
-        raise complaint(owner, expected, f"{height} x {width}", remedy)
+        raise input_error(owner, expected, f"{height} x {width}", remedy)
 
 
 def make_decoder(decoder: bool | Decoder, classes: int, image_shape: ImageShape) -> Decoder | None:

@@ -75,7 +75,7 @@ def _squashes(layer: nn.Module) -> bool:
     """Are activations lengths of squashed vectors?"""
     if isinstance(layer, PrimaryCapsules):
         return layer.activations is None
-    return isinstance(layer, RoutedLayer) and not layer.routing.averages
+    return isinstance(layer, RoutedLayer) and not layer.routing.parents_are_means
 
 
 def _run(model: nn.Module, inputs: tuple[Any, ...], layers: list[Any], see: Callable[[nn.Module, Any], object]) -> None:
@@ -102,14 +102,14 @@ def _calibrate(layer: RoutedLayer, children: Capsules, temperature: float) -> No
     routing = layer.routing
     if isinstance(routing, EM) and routing.variant > 1:
         _calibrate_em(layer, routing, children, temperature)
-    elif routing.averages:
+    elif routing.parents_are_means:
         wanted = routing.prior_variance**0.5 if isinstance(routing, Variational) else 1.0
         _scale_votes(layer, lambda: wanted / max(_vote_std(layer, children), 1e-12))
         if isinstance(routing, Variational) and "beta_active" not in routing.given:
             odds = torch.logit(layer.forward(children).activations.flatten(0, -2), eps=1e-6).mean(0)
             routing.beta_active.sub_(odds / routing.inverse_temperature)
     else:
-        start = layer.votes.std
+        start = layer.transform.std
         _scale_votes(layer, lambda: _lengthening(layer.forward(children)), (start / MOST, start * MOST))
 
 
@@ -117,11 +117,11 @@ def _scale_votes(
     layer: RoutedLayer, factor: Callable[[], float], bounds: tuple[float, float] = (0.0, float("inf"))
 ) -> None:
     """Scale the starting votes by a factor that is asked for again and again, unless their scale was given."""
-    if layer.votes.std_given or layer.votes.normalize:
+    if layer.transform.std_given or layer.transform.normalize:
         return
     for _ in range(PASSES):
-        wanted = layer.votes.std * factor()
-        layer.votes.start_at(min(max(wanted, bounds[0]), bounds[1]))
+        wanted = layer.transform.std * factor()
+        layer.transform.rescale_weights(min(max(wanted, bounds[0]), bounds[1]))
 
 
 def _lengthen_primary(layer: PrimaryCapsules, features: Tensor) -> None:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcaps._core.errors import check_range, complaint
+from torchcaps._core.errors import check_range, input_error
 from torchcaps._core.types import Capsules
 from torchcaps.models.base import ImageModel, ImageShape
 
@@ -72,7 +72,7 @@ class Patches(ImageModel):
         if room < 6:
             got = f"windows with {room} pixels to spare" if crops else "a network that takes whole images"
             remedy = "Train with --option crop=32 and --size 48, say."
-            raise complaint("patches", "windows that can move by 3 pixels either way", got, remedy)
+            raise input_error("patches", "windows that can move by 3 pixels either way", got, remedy)
         self.crops = crops
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from torchcaps._core.errors import check_choice, check_count, complaint
+from torchcaps._core.errors import check_choice, check_count, input_error
 from torchcaps.layers import ClassCapsules, ConvCapsules, Decoder, PrimaryCapsules, RoutedLayer
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
 from torchcaps.models.matrix import listens
@@ -50,7 +50,7 @@ class DeepCapsules(CapsuleModel):
             check_count("DeepCapsules", word, count)
         if not isinstance(routing, str):  # one object would be one set of parameters for all layers
             remedy = "Enter yours in tc.ROUTINGS and name it."
-            raise complaint("DeepCapsules", "a routing's name", f"a {type(routing).__name__}", remedy)
+            raise input_error("DeepCapsules", "a routing's name", f"a {type(routing).__name__}", remedy)
         check_choice("DeepCapsules", "routing", routing, list(ROUTINGS))
         softer = {word: value for word, value in SOFTER.items() if word in routing_options(routing)}
         options = {"votes": "matrix", "routing": routing, "normalize_poses": True, **softer, **options}

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from torchcaps._core.errors import check_count, complaint
+from torchcaps._core.errors import check_count, input_error
 from torchcaps.layers import Decoder, DenseCapsules, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, feature_shape, make_decoder
 
@@ -57,7 +57,7 @@ class EfficientCapsNet(CapsuleModel):
         if channels % capsules:
             got = f"{channels} channels for {capsules} capsules"
             remedy = "Choose capsules that divide the encoder's channels."
-            raise complaint("EfficientCapsNet", "an equal share of channels for each capsule", got, remedy)
+            raise input_error("EfficientCapsNet", "an equal share of channels for each capsule", got, remedy)
         dim = channels // capsules
         super().__init__(
             image_shape,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchcaps._core.errors import check_choice, complaint
+from torchcaps._core.errors import check_choice, input_error
 from torchcaps.layers import ClassCapsules, ConvCapsules, Decoder, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
 from torchcaps.models.crops import taken
@@ -45,11 +45,11 @@ class MatrixCapsules(CapsuleModel):
         stem, seen = taken("MatrixCapsules", image_shape, crop, standardize)
         check_size("MatrixCapsules", seen, 17)
         if decoder and crop is not None:
-            raise complaint("MatrixCapsules", "no decoder beside crop", "both", "Leave one of them out.")
+            raise input_error("MatrixCapsules", "no decoder beside crop", "both", "Leave one of them out.")
         a, b, c, d = sizes
         if not isinstance(routing, str):  # one object would be one set of betas for three layers
             remedy = "Enter yours in tc.ROUTINGS and name it."
-            raise complaint("MatrixCapsules", "a routing's name", f"a {type(routing).__name__}", remedy)
+            raise input_error("MatrixCapsules", "a routing's name", f"a {type(routing).__name__}", remedy)
         check_choice("MatrixCapsules", "routing", routing, list(ROUTINGS))
         # A routing that does not listen to activations hears the lengths of squashed poses instead.
         kind = "matrix" if listens(routing, options) else "vector"

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import dropout, pad
 
-from torchcaps._core.errors import check_choice, check_count, check_range, complaint, shape_text
+from torchcaps._core.errors import check_choice, check_count, check_range, input_error, shape_text
 from torchcaps._core.types import Capsules, Step
 from torchcaps.functional import length
 from torchcaps.layers import ClassCapsules, ConvCapsules, DenseCapsules, PrimaryCapsules, RoutedLayer
@@ -73,7 +73,7 @@ class TextModel(nn.Module):
         """Begin with these word vectors."""
         if table.shape != self.words.weight.shape:
             expected = f"word vectors {shape_text(self.words.weight.shape)}"
-            raise complaint(type(self).__name__, expected, shape_text(table.shape), "Make the model with this dim.")
+            raise input_error(type(self).__name__, expected, shape_text(table.shape), "Make the model with this dim.")
         with torch.no_grad():
             self.words.weight.copy_(table)
 
@@ -85,7 +85,9 @@ class TextModel(nn.Module):
         """
         if tokens.ndim != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
             got = f"{shape_text(tokens.shape)} of {tokens.dtype}"
-            raise complaint(type(self).__name__, "words [b t] by number", got, "Pass what a vocabulary's encode gives.")
+            raise input_error(
+                type(self).__name__, "words [b t] by number", got, "Pass what a vocabulary's encode gives."
+            )
         missing = max(0, self.shortest - tokens.shape[1])
         if torch.compiler.is_exporting():  # padding changes nothing, and so much of it suits a text of any length
             missing = self.shortest + 1
@@ -213,7 +215,7 @@ class TextCapsules(TextModel):
         for ngram in ngrams:
             check_count(owner, "ngrams", ngram)
         if not ngrams:
-            raise complaint(owner, "lengths of n-grams", "none", "Give ngrams like [3,4,5].")
+            raise input_error(owner, "lengths of n-grams", "none", "Give ngrams like [3,4,5].")
         for word, size in (("filters", filters), ("capsules", capsules), ("window_capsules", window_capsules)):
             check_count(owner, word, size)
         check_count(owner, "window", window, 0)
@@ -277,7 +279,7 @@ class Text(TextCapsules):
     def __init__(self, vocabulary: int, classes: int, *, ngrams: tuple[int, ...] = (3, 4, 5), **options: Any) -> None:
         if options.setdefault("window", 0) or "window_capsules" in options:
             remedy = 'Choose "text-a" or "text-b", which have them.'
-            raise complaint("Text", "no convolutional capsules", "window or window_capsules", remedy)
+            raise input_error("Text", "no convolutional capsules", "window or window_capsules", remedy)
         super().__init__(vocabulary, classes, ngrams=ngrams, **options)
 
 

@@ -37,10 +37,12 @@ def drawing_figure(drawing: Drawing, classes: Sequence[str], things: int = 1) ->
         names = " + ".join(plain(classes[label])[:8] for label in drawing.labels[:things])
         axes[1].set_title(names, fontsize=9, parse_math=False)
     rows = zip(drawing.labels, drawing.activations, drawing.misfits, strict=True)
-    for place, (label, activation, misfit) in enumerate(rows):
+    for place, (label, activation, reconstruction_error) in enumerate(rows):
         own = axes[place + 1 + together]
         show_image(own, drawing.drawn[place])
-        caption = f"{plain(classes[label])[:12]} ({activation:.2f})" + ("" if together else f"\nerror {misfit:.3f}")
+        caption = f"{plain(classes[label])[:12]} ({activation:.2f})" + (
+            "" if together else f"\nerror {reconstruction_error:.3f}"
+        )
         own.set_title(caption, fontsize=9, parse_math=False)
     title = "the image, drawn from the capsules of classes (activation)"
     figure.suptitle(title, fontsize=9, color=GREY)

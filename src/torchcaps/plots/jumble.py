@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from torchcaps.analysis.images import InMemoryImages
 from torchcaps.analysis.jumble import JumbleResult
-from torchcaps.analysis.shown import Shown
 from torchcaps.plots.style import GREY, PALETTE, RIGHT, WRONG, plain, show_image
 
 TITLES = {"2x2": "2 x 2 shuffled", "3x3": "3 x 3 shuffled", "rows": "rows shuffled", "mirrored": "parts mirrored"}
 
 
-def jumble_figure(sets: Mapping[str, Shown], results: Mapping[str, JumbleResult], chosen: Tensor) -> Figure:
+def jumble_figure(sets: Mapping[str, InMemoryImages], results: Mapping[str, JumbleResult], chosen: Tensor) -> Figure:
     """The chosen examples down, ways to jumble across; above each the answer and its activation, green where right."""
     rows, columns = len(chosen), len(sets)
     long = max(map(len, sets["whole"].classes)) > 2  # the names of two things stand below each other

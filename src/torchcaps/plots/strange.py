@@ -8,12 +8,12 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from torchcaps.analysis.shown import Shown
+from torchcaps.analysis.images import InMemoryImages
 from torchcaps.analysis.strange import FALSE_ALARMS, Roc
 from torchcaps.plots.style import GREY, PALETTE, plain, show_image
 
 
-def roc_figure(results: Mapping[str, Mapping[str, Roc]], strange: Mapping[str, Shown]) -> Figure:
+def roc_figure(results: Mapping[str, Mapping[str, Roc]], strange: Mapping[str, InMemoryImages]) -> Figure:
     """A panel for each kind of strange images, a line for each detector; the dotted line is at 5 % false alarms.
 
     Above each curve stands one of the images, and what the lines are.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchcaps._core.errors import check_choice, complaint
+from torchcaps._core.errors import check_choice, input_error
 from torchcaps.routing.attention import Attention
 from torchcaps.routing.base import Routing
 from torchcaps.routing.competition import over_own_parents
@@ -47,7 +47,7 @@ def make_routing(name: str, **options: Any) -> Routing:
     unknown = ", ".join(option for option in options if option not in known)
     if unknown:
         owner = f"make_routing({name!r})"
-        raise complaint(owner, f"options among {', '.join(known)}", unknown, "Drop or rename them.")
+        raise input_error(owner, f"options among {', '.join(known)}", unknown, "Drop or rename them.")
     return ROUTINGS[name](**options)
 
 

@@ -10,11 +10,11 @@ import math
 import torch
 from torch import Tensor, nn
 
-from torchcaps._core.errors import check_choice, complaint
+from torchcaps._core.errors import check_choice, input_error
 from torchcaps._core.types import Activations, Couplings, Mask, Routed
 from torchcaps.functional import SQUASHES, agree, combine, length, squash
 from torchcaps.routing.base import Routing
-from torchcaps.routing.competition import OverParents, silence
+from torchcaps.routing.competition import OverParents, mask_fill
 from torchcaps.votes.algebra import Votes
 
 
@@ -43,7 +43,7 @@ class Attention(Routing):
             if in_capsules is None or out_capsules is None:
                 got = f"in_capsules={in_capsules} and out_capsules={out_capsules}"
                 expected = "in_capsules and out_capsules for its learned prior"
-                raise complaint(self.name, expected, got, "Pass both, or prior=False.")
+                raise input_error(self.name, expected, got, "Pass both, or prior=False.")
             self.in_capsules, self.out_capsules = in_capsules, out_capsules
             self.prior = nn.Parameter(torch.zeros(in_capsules, out_capsules))
 
@@ -51,7 +51,7 @@ class Attention(Routing):
     def normalized(self) -> bool:
         return super().normalized and self.prior is None
 
-    def start(self, votes: Votes, weights: Activations) -> Tensor:
+    def initial_scores(self, votes: Votes, weights: Activations) -> Tensor:
         everything = combine(weights.unsqueeze(-1).expand(votes.shape[:-1]), votes)
         return agree(votes, everything) / math.sqrt(votes.shape[-1])
 
@@ -59,7 +59,7 @@ class Attention(Routing):
         couplings = super().compete(scores, mask, kept, over_parents)
         if self.prior is None:
             return couplings
-        return silence(couplings + self.prior, mask, kept, 0)
+        return mask_fill(couplings + self.prior, mask, kept, 0)
 
     def update(self, votes: Votes, weights: Couplings, previous: Tensor | None, step: int) -> Tensor:
         return combine(weights, votes)

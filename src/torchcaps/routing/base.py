@@ -21,10 +21,10 @@ from torchcaps.routing.competition import (
     OverParents,
     careful,
     compete,
+    mask_fill,
     over_own_parents,
     sample_parents,
     scores_of,
-    silence,
 )
 from torchcaps.votes.algebra import Votes, as_votes
 from torchcaps.votes.bounds import bounded
@@ -49,9 +49,9 @@ class Routing(nn.Module):
     """
 
     loss: str = "margin"  # the loss that suits the activations: "margin", "spread", or "nll" for shares that sum to one
-    averages: bool = False  # are parents means of votes, or sums?
-    translates: bool = False  # do clusters move along when all votes do? Then the loop sees votes about their mean
-    sees_weights: bool = False  # does `update` ask for the children's own weights, beside what couplings leave of them?
+    parents_are_means: bool = False  # are parents means of votes, or sums?
+    translation_equivariant: bool = False  # do clusters move along when all votes do? Then votes are centered
+    needs_child_weights: bool = False  # does `update` ask for the children's own weights, beside couplings?
     uses_activations: bool = False  # do the children's activations weigh their votes?
     in_capsules: int | None = None  # sizes that learned parameters fix; None where any size will do
     out_capsules: int | None = None
@@ -78,15 +78,15 @@ class Routing(nn.Module):
 
     # What an algorithm says.
 
-    def start(self, votes: Votes, weights: Activations) -> Tensor:
+    def initial_scores(self, votes: Votes, weights: Activations) -> Tensor:
         """The scores before the first update: all zero, every parent alike."""
         return votes.zeros()
 
     def update(self, votes: Votes, weights: Couplings, previous: Any, step: int) -> Any:
         """M-step: the clusters that best explain the votes under these weights (couplings times child weights).
 
-        Where `translates` is true, there is one more argument: `origin` [*b j d], the place of zero among the votes.
-        Where `sees_weights` is: `own` [*b i], the children's own weights.
+        Where `translation_equivariant` is true, there is one more argument: `origin` [*b j d], the place of zero among
+        the votes. Where `needs_child_weights` is: `child_weights` [*b i], the children's own weights.
         """
         raise NotImplementedError
 
@@ -108,7 +108,7 @@ class Routing(nn.Module):
         """What the loop descends, [*b]; None where theory has nothing to say."""
         return None
 
-    def settled(self, clusters: Any) -> bool:
+    def converged(self, clusters: Any) -> bool:
         """Will no further iteration change any of these clusters? Then the loop ends early."""
         return False
 
@@ -218,11 +218,11 @@ class Routing(nn.Module):
         last = self.iterations - 1
         place: dict[str, Tensor] = {}
         pivot: Tensor | None = None
-        if self.translates:
+        if self.translation_equivariant:
             votes, pivot = votes.centered(mask)
             place["origin"] = -pivot
-        if self.sees_weights:
-            place["own"] = weights
+        if self.needs_child_weights:
+            place["child_weights"] = weights
         beside = {"over_parents": over_parents} if takes(type(self).assign, "over_parents") else {}
 
         def update(couplings: Tensor, clusters: Any, step: int) -> Any:
@@ -231,15 +231,15 @@ class Routing(nn.Module):
 
         rivals, given = over_parents, couplings is not None
         if couplings is None:
-            scores = self.start(votes, weights)
+            scores = self.initial_scores(votes, weights)
             alike = last and steps is None and kept is None and (rivals.local or mask is None)
-            even = rivals.even(scores, self.leaky) if alike and self._is_plain("start", "compete") else None
+            even = rivals.even(scores, self.leaky) if alike and self._is_plain("initial_scores", "compete") else None
             couplings = self.compete(scores, mask, kept, rivals) if even is None else even
         else:
             rivals = careful if over_parents is over_own_parents else over_parents
             couplings = couplings.to(votes.dtype)
             scores = scores_of(couplings, over_parents, leaky=self.leaky) if self.iterations > 1 else couplings
-            couplings = silence(couplings, mask, kept, 0)
+            couplings = mask_fill(couplings, mask, kept, 0)
 
         # Where a child's parents are all here, masked children, whose weights are zero, matter to nobody on the way.
         unseen = rivals.local and not given and steps is None and self._is_plain("compete")
@@ -249,8 +249,8 @@ class Routing(nn.Module):
                 clusters = update(couplings, clusters, step)
                 if steps is not None:
                     steps.append(self._step(votes, couplings, weights, clusters, step, over_parents, pivot))
-                elif self.settled(clusters):
-                    couplings = silence(couplings, mask, kept, 0)
+                elif self.converged(clusters):
+                    couplings = mask_fill(couplings, mask, kept, 0)
                     break
                 scores = self.assign(votes, clusters, scores, step, **beside)
                 masked = None if unseen and step < last - 1 else mask

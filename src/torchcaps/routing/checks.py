@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchcaps._core.errors import complaint, shape_text
+from torchcaps._core.errors import input_error, shape_text
 from torchcaps.votes.algebra import Votes
 
 
@@ -23,14 +23,16 @@ def check_routed(
     """Refuse votes of another shape or of other sizes, and what does not fit beside them."""
     if not isinstance(votes, Tensor | Votes):
         got = f"a {type(votes).__name__}"
-        raise complaint(owner, "votes [*b i j d] as a tensor", got, "Pass votes; a layer makes them from capsules.")
+        raise input_error(owner, "votes [*b i j d] as a tensor", got, "Pass votes; a layer makes them from capsules.")
     if votes.ndim < 3 or not votes.is_floating_point():
         got = f"{shape_text(votes.shape)} of {votes.dtype}"
-        raise complaint(owner, "floating-point votes [*b i j d]", got, "Give votes a child, a parent and a pose axis.")
+        raise input_error(
+            owner, "floating-point votes [*b i j d]", got, "Give votes a child, a parent and a pose axis."
+        )
     for (word, size), axis in zip(sizes.items(), (-3, -2, -1), strict=True):
         if size is not None and votes.shape[axis] != size:
             expected = f"votes [*b i j d] with {word}={size}"
-            raise complaint(
+            raise input_error(
                 owner, expected, shape_text(votes.shape), f"Make the routing with {word}={votes.shape[axis]}."
             )
     beside = (
@@ -41,9 +43,9 @@ def check_routed(
     for word, tensor, shape in beside:
         if tensor is not None and tensor.shape != shape:
             remedy = f"Match the votes {shape_text(votes.shape)}."
-            raise complaint(owner, f"{word} = {shape_text(shape)}", shape_text(tensor.shape), remedy)
+            raise input_error(owner, f"{word} = {shape_text(shape)}", shape_text(tensor.shape), remedy)
     if mask is not None and mask.dtype != torch.bool:
-        raise complaint(owner, "a boolean mask", mask.dtype, "Pass mask.bool(), True where a child is real.")
+        raise input_error(owner, "a boolean mask", mask.dtype, "Pass mask.bool(), True where a child is real.")
 
 
 def constructor_options(kind: type) -> dict[str, Any]:

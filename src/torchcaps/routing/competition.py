@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchcaps._core.types import Activations, Couplings, Mask
 from torchcaps.functional import safe_log
-from torchcaps.votes.competition import Competition, careful, over_own_parents, silence
+from torchcaps.votes.competition import Competition, careful, mask_fill, over_own_parents
 
 OverParents = Competition
 
@@ -16,10 +16,10 @@ __all__ = [
     "OverParents",
     "careful",
     "compete",
+    "mask_fill",
     "over_own_parents",
     "sample_parents",
     "scores_of",
-    "silence",
 ]
 
 

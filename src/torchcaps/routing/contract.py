@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.types import Routed
 from torchcaps.routing.base import Routing
 from torchcaps.routing.promises import disagreement, false_word
@@ -238,7 +238,7 @@ def check_routing(routing: Routing, *, compile: bool = False) -> list[str]:
     (slow) comparison with `torch.compile(routing, fullgraph=True)`.
     """
     if not isinstance(routing, Routing):
-        raise complaint("check_routing", "a Routing", repr(routing), "Make one with make_routing, or call the class.")
+        raise input_error("check_routing", "a Routing", repr(routing), "Make one with make_routing, or call the class.")
     level = copy.deepcopy(routing).double().eval()
     with torch.no_grad():
         for parameter in level.parameters():

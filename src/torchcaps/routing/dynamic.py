@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchcaps._core.errors import check_choice, complaint
+from torchcaps._core.errors import check_choice, input_error
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import SQUASHES, agree, combine, length, squash, squash_potential
 from torchcaps.routing.base import Routing
@@ -47,7 +47,7 @@ class Dynamic(Routing):
         if bias:
             if out_capsules is None or out_dim is None:
                 got = f"out_capsules={out_capsules} and out_dim={out_dim}"
-                raise complaint(self.name, "out_capsules and out_dim for its bias", got, "Pass both, or bias=False.")
+                raise input_error(self.name, "out_capsules and out_dim for its bias", got, "Pass both, or bias=False.")
             self.out_capsules, self.out_dim = out_capsules, out_dim
             self.bias = nn.Parameter(torch.full((out_capsules, out_dim), 0.1))  # the official code's value
 

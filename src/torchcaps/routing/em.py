@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from torchcaps._core.errors import check_choice, check_positive, check_range, complaint
+from torchcaps._core.errors import check_choice, check_positive, check_range, input_error
 from torchcaps._core.types import Activations, Couplings
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
 from torchcaps.votes.algebra import Votes
@@ -120,7 +120,7 @@ class EM(Gaussian):
             got = f"out_capsules={out_capsules}" + (f" and out_dim={out_dim}" if beta_per_dimension else "")
             expected = "out_capsules" + (" and out_dim" if beta_per_dimension else "") + " for its learned betas"
             remedy = 'Pass them, or name the routing in a layer, which knows them: DenseCapsules(..., routing="em").'
-            raise complaint(self.name, expected, got, remedy)
+            raise input_error(self.name, expected, got, remedy)
         self.out_capsules = out_capsules
         self.out_dim = out_dim if beta_per_dimension else None
         width = out_dim if beta_per_dimension and out_dim is not None else 1

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from torchcaps._core.errors import check_positive, complaint
+from torchcaps._core.errors import check_positive, input_error
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import agree, combine, length, unit
 from torchcaps.routing.base import Routing
@@ -39,10 +39,10 @@ class Entropy(Routing):
         self.entropy_decay = entropy_decay
         if isinstance(entropy_weight, Sequence):
             if entropy_decay != 1:
-                raise complaint(self.name, "a list of entropy weights or a decay", "both", "Drop entropy_decay.")
+                raise input_error(self.name, "a list of entropy weights or a decay", "both", "Drop entropy_decay.")
             if len(entropy_weight) != iterations - 1:
                 got = f"{len(entropy_weight)} of them"
-                raise complaint(
+                raise input_error(
                     self.name, f"iterations - 1 = {iterations - 1} entropy weights", got, "List one per E-step."
                 )
             schedule = [float(value) for value in entropy_weight]

@@ -40,8 +40,8 @@ class Gaussian(Routing):
     """
 
     loss = "nll"
-    averages = True
-    translates = True
+    parents_are_means = True
+    translation_equivariant = True
     uses_activations = True
 
     def __init__(

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.types import Activations, Couplings
 from torchcaps.routing.gaussian import Gaussian, Mixture
 from torchcaps.votes.algebra import Votes
@@ -33,7 +33,7 @@ class Heinsen(Gaussian):
     """
 
     loss = "spread"
-    sees_weights = True
+    needs_child_weights = True
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Heinsen(Gaussian):
         super().__init__(iterations, variance_floor=variance_floor, mass_floor=mass_floor, **mixture)
         if out_capsules is None:
             remedy = 'Pass it, or name the routing in a layer, which knows it: DenseCapsules(..., routing="heinsen").'
-            raise complaint(self.name, "out_capsules for its learned betas", "out_capsules=None", remedy)
+            raise input_error(self.name, "out_capsules for its learned betas", "out_capsules=None", remedy)
         self.in_capsules, self.out_capsules = in_capsules, out_capsules
         shape = (in_capsules or 1, out_capsules)
         beta_use = 2 / math.sqrt(in_capsules or 1024) if beta_use is None else beta_use
@@ -65,14 +65,14 @@ class Heinsen(Gaussian):
         previous: Mixture | None,
         step: int,
         origin: Tensor | None = None,
-        own: Activations | None = None,
+        child_weights: Activations | None = None,
     ) -> Mixture:
         """The M-step of a mixture, with the logistic of the net benefit as its prior.
 
-        own left out: the weights of each child summed over its parents, which is the same where nothing leaks.
+        child_weights left out: the weights of each child summed over its parents: the same where nothing leaks.
         """
         used = weights  # D-step
-        ignored = (weights.sum(-1) if own is None else own).unsqueeze(-1) - used
+        ignored = (weights.sum(-1) if child_weights is None else child_weights).unsqueeze(-1) - used
         benefit = (self.beta_use * used - self.beta_ignore * ignored).sum(-2)
         return super().update(votes, weights, previous, step, origin)._replace(log_prior=logsigmoid(benefit))
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import agree, combine
 from torchcaps.routing.base import Routing
@@ -39,7 +39,7 @@ class Inverted(Routing):
         super().__init__(iterations, **competition)
         if out_dim is None:
             remedy = 'Pass it, or name the routing in a layer, which knows it: DenseCapsules(..., routing="inverted").'
-            raise complaint(self.name, "out_dim for its layer norm", "out_dim=None", remedy)
+            raise input_error(self.name, "out_dim for its layer norm", "out_dim=None", remedy)
         self.out_dim = out_dim
         self.gain = nn.Parameter(torch.ones(out_dim))
         self.shift = nn.Parameter(torch.zeros(out_dim))

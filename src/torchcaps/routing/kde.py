@@ -46,8 +46,8 @@ class KDE(Routing):
     """
 
     loss = "nll"
-    averages = True
-    translates = True
+    parents_are_means = True
+    translation_equivariant = True
     uses_activations = True
 
     def __init__(
@@ -103,7 +103,7 @@ class KDE(Routing):
     def assign(self, votes: Votes, clusters: Modes, scores: Tensor, step: int) -> Tensor:
         return torch.where(clusters.settled[..., None, None], scores, scores + self.sharpness * clusters.kernels)
 
-    def settled(self, clusters: Modes) -> bool:
+    def converged(self, clusters: Modes) -> bool:
         # Elsewhere a look at values makes a device wait; what has settled is frozen, so that nothing else changes.
         return can_look_at(clusters.settled) and bool(clusters.settled.all())
 

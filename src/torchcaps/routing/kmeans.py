@@ -57,8 +57,8 @@ class KMeans(Routing):
         check_choice(self.name, "distance", distance, ["euclidean", "inner"])
         check_positive(self.name, "sharpness", sharpness)
         check_positive(self.name, "mass_floor", mass_floor)
-        self.averages = self.translates = distance == "euclidean"
-        self.loss = "nll" if self.averages else "margin"
+        self.parents_are_means = self.translation_equivariant = distance == "euclidean"
+        self.loss = "nll" if self.parents_are_means else "margin"
         self.distance = distance
         self.mass_floor = mass_floor
         self.sharpness = sharpness

@@ -22,14 +22,16 @@ TILE = 2000  # bytes: several tiles
 
 def false_word(routing: Routing, votes: Tensor, activations: Tensor) -> str | None:
     """A sentence about a word of the routing about itself that does not hold; None: all do."""
-    if not routing.translates:
+    if not routing.translation_equivariant:
         return None
     plain = copy.copy(routing)
-    plain.translates = False
+    plain.translation_equivariant = False
     found = (each(votes + 0.7, activations) for each in (routing, plain))
     same = all(torch.allclose(left, right, rtol=1e-7, atol=1e-9) for left, right in zip(*found, strict=True))
     return (
-        None if same else "translates is True, so moving the origin of votes must change nothing but the poses' place"
+        None
+        if same
+        else "translation_equivariant is True, so moving the origin of votes must change nothing but the poses' place"
     )
 
 

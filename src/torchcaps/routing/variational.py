@@ -17,7 +17,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from torchcaps._core.errors import check_positive, complaint
+from torchcaps._core.errors import check_positive, input_error
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import moments
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
@@ -62,7 +62,7 @@ class Variational(Gaussian):
             remedy = (
                 'Pass it, or name the routing in a layer, which knows it: DenseCapsules(..., routing="variational").'
             )
-            raise complaint(self.name, "out_capsules for its learned betas", "out_capsules=None", remedy)
+            raise input_error(self.name, "out_capsules for its learned betas", "out_capsules=None", remedy)
         self.given = set() if beta_active is None else {"beta_active"}  # what a calibrated start leaves alone
         vote_std = 1.0 if vote_std is None else vote_std
         check_positive(self.name, "vote_std", vote_std)

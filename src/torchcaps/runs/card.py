@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchcaps._core.errors import InputError, complaint
+from torchcaps._core.errors import InputError, input_error
 from torchcaps._core.files import atomic_write, read_text
 from torchcaps._core.neutral import shown
 from torchcaps.runs.config import PLAIN, command_of
@@ -21,20 +21,20 @@ WORDS = ("<!-- torchcaps: what stands down to the next such mark is written anew
 
 
 def write_card(run: Run) -> Path:
-    """Write README.md into the run folder, as model hubs read it: facts on top (YAML), words below.
+    """Write README.md into the run folder, as model hubs read it: metadata on top (YAML), words below.
 
     Of a card that is there already, only the marked blocks are replaced; where somebody took a mark away, that block
     is theirs.
     """
     path = run.path("README.md")
-    facts, words = _block(FACTS, _facts(run)), _block(WORDS, _words(run))
+    metadata, words = _block(FACTS, _metadata(run)), _block(WORDS, _words(run))
     try:
         card = read_text(path).replace("\r\n", "\n")
     except FileNotFoundError:
-        card = f"---\n{facts}---\n\n{words}"
+        card = f"---\n{metadata}---\n\n{words}"
     except (OSError, ValueError) as error:
-        raise complaint(str(path), "a card in Markdown", error, "Remove or rename it.") from None
-    for marks, block in ((FACTS, facts), (WORDS, words)):
+        raise input_error(str(path), "a card in Markdown", error, "Remove or rename it.") from None
+    for marks, block in ((FACTS, metadata), (WORDS, words)):
         card = _replaced(card, marks, block)
     atomic_write(path, card)
     return path
@@ -50,10 +50,10 @@ def _replaced(card: str, marks: tuple[str, str], block: str) -> str:
     return ours.sub(lambda _: block, card, count=1)
 
 
-def _facts(run: Run) -> str:
+def _metadata(run: Run) -> str:
     """JSON is YAML, and needs no other package."""
-    task = "image-classification" if run.facts.vocabulary is None else "text-classification"
-    facts: dict[str, Any] = {
+    task = "image-classification" if run.metadata.vocabulary is None else "text-classification"
+    metadata: dict[str, Any] = {
         "library_name": "torchcaps",
         "pipeline_tag": task,
         "tags": [
@@ -67,7 +67,7 @@ def _facts(run: Run) -> str:
     measured = test_result(run)
     if measured is not None:
         name = Path(run.config.data).name
-        facts["model-index"] = [
+        metadata["model-index"] = [
             {
                 "name": run.name,
                 "results": [
@@ -79,7 +79,7 @@ def _facts(run: Run) -> str:
                 ],
             }
         ]
-    return "".join(f"{name}: {json.dumps(value)}\n" for name, value in facts.items())
+    return "".join(f"{name}: {json.dumps(value)}\n" for name, value in metadata.items())
 
 
 def _kind(run: Run) -> list[str]:
@@ -87,18 +87,18 @@ def _kind(run: Run) -> list[str]:
 
 
 def _words(run: Run) -> str:
-    facts, model = run.facts, run.load_model()
-    kind = "texts" if facts.image_shape is None else f"images of {' x '.join(map(str, facts.image_shape))}"
+    metadata, model = run.metadata, run.load_model()
+    kind = "texts" if metadata.image_shape is None else f"images of {' x '.join(map(str, metadata.image_shape))}"
     what = "capsule" if _kind(run) else "plain"
     lines = [
         f"# {_cell(run.name)}",
         "",
-        f"A {what} network (`{run.config.model}`) for {kind} in {len(facts.classes)} classes, trained with torchcaps.",
+        f"A {what} network (`{run.config.model}`) for {kind} in {len(run.metadata.classes)} classes, by torchcaps.",
         "",
         "| | |",
         "|---|---|",
         f"| data | {_data_name(run)} |",
-        f"| classes | {_cell(', '.join(facts.classes[:40]))}{' ...' if len(facts.classes) > 40 else ''} |",
+        f"| classes | {_cell(', '.join(metadata.classes[:40]))}{' ...' if len(metadata.classes) > 40 else ''} |",
         f"| parameters | {sum(parameter.numel() for parameter in model.parameters()):,} |",
         *_measured(run),
         "",

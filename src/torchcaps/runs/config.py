@@ -1,6 +1,6 @@
 """What a training run needs to know. The dataclass is the command line: fields are options, their texts the help.
 
-An option left out is filled in by `recipes.complete`, for its model and the number of training examples.
+An option left out is filled in by `recipes.resolve`, for its model and the number of training examples.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.fields import as_json, read_fields
 from torchcaps._core.files import atomic_write
 
@@ -159,8 +159,8 @@ class Train(TrainConfig):
     --nodes and --data-dir; left out, as it began."""
 
 
-def filled(value: Value | None) -> Value:
-    """An option that `complete` has filled in."""
+def required(value: Value | None) -> Value:
+    """An option that `resolve` has filled in."""
     assert value is not None, "complete(config, examples) comes first"
     return value
 
@@ -169,7 +169,7 @@ def parse_option(text: str) -> tuple[str, Any]:
     """NAME=VALUE as a name and a value: a number, true or false, a list, or else a word."""
     name, equals, value = text.partition("=")
     if not (equals and name):
-        raise complaint("--option", "NAME=VALUE", repr(text), "Write it like --option leaky=true.")
+        raise input_error("--option", "NAME=VALUE", repr(text), "Write it like --option leaky=true.")
     try:
         parsed = json.loads(value.lower() if value.lower() in ("true", "false") else value)
     except (ValueError, RecursionError):

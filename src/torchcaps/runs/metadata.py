@@ -1,4 +1,4 @@
-"""What is written down of a run beside its weights: the facts of its data, its options, complete, and its metrics."""
+"""What is written down of a run beside its weights: metadata of its data, its resolved options and its metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.fields import read_fields
 from torchcaps._core.files import read_text
 from torchcaps.data import Splits
@@ -28,7 +28,7 @@ METRICS = [
 
 
 @dataclass(frozen=True)
-class DataFacts:
+class RunMetadata:
     """What a model must know of its data: images have an image_shape, texts a vocabulary of so many words.
 
     many: a text may belong to any number of classes. word_dim: the size of word vectors. fits: the reconstruction error
@@ -48,26 +48,28 @@ class DataFacts:
     conditions: dict[str, str] = field(default_factory=dict)
 
 
-def load_facts(path: Path) -> DataFacts:
-    """The facts in a file; those that no run has are refused."""
-    facts = read_fields(DataFacts, path, "the facts of a run")
-    sizes = [size for size in (*(facts.image_shape or ()), facts.vocabulary, facts.word_dim) if size is not None]
-    one_kind = (facts.image_shape is None) != (facts.vocabulary is None) == (facts.word_dim is None)
-    named = 2 <= len(set(facts.classes)) == len(facts.classes) >= facts.labels_per_image
-    parts = facts.fingerprints.keys() <= set(Splits._fields)
-    if not one_kind or not named or not parts or min(*sizes, facts.labels_per_image) < 1:
+def load_metadata(path: Path) -> RunMetadata:
+    """The metadata in a file; those that no run has are refused."""
+    metadata = read_fields(RunMetadata, path, "the metadata of a run")
+    sizes = [
+        size for size in (*(metadata.image_shape or ()), metadata.vocabulary, metadata.word_dim) if size is not None
+    ]
+    one_kind = (metadata.image_shape is None) != (metadata.vocabulary is None) == (metadata.word_dim is None)
+    named = 2 <= len(set(metadata.classes)) == len(metadata.classes) >= metadata.labels_per_image
+    parts = metadata.fingerprints.keys() <= set(Splits._fields)
+    if not one_kind or not named or not parts or min(*sizes, metadata.labels_per_image) < 1:
         expected = "two classes or more, the size of images or of a vocabulary, and sums of known parts"
-        raise complaint(str(path), expected, "others", "Train or copy the run anew.")
-    return facts
+        raise input_error(str(path), expected, "others", "Train or copy the run anew.")
+    return metadata
 
 
-def load_complete(path: Path) -> TrainConfig:
+def load_resolved(path: Path) -> TrainConfig:
     """The config of a run; options that cannot be right, or are not filled in, are refused."""
     config = load_config(path)
     check_given(config)
     missing = [name for name in COMPLETE if getattr(config, name) is None]
     if missing:
-        raise complaint(str(path), "all options of a run", f"no {missing[0]}", "Train or copy the run anew.")
+        raise input_error(str(path), "all options of a run", f"no {missing[0]}", "Train or copy the run anew.")
     return config
 
 
@@ -78,7 +80,7 @@ def load_metrics(path: Path) -> list[dict[str, str]]:
         for row in rows:
             _ = [float(value) for value in row.values()]
     except (OSError, ValueError, TypeError, csv.Error) as error:
-        raise complaint(str(path), "a table of metrics", error, "Train or copy the run anew.") from None
+        raise input_error(str(path), "a table of metrics", error, "Train or copy the run anew.") from None
     if any(list(row) != METRICS for row in rows):
-        raise complaint(str(path), f"the columns {', '.join(METRICS)}", "others", "Train or copy the run anew.")
+        raise input_error(str(path), f"the columns {', '.join(METRICS)}", "others", "Train or copy the run anew.")
     return rows

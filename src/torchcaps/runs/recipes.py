@@ -6,8 +6,8 @@ import dataclasses
 import math
 from typing import Any
 
-from torchcaps._core.errors import check_choice, check_count, check_positive, check_range, complaint
-from torchcaps.runs.config import PLAIN, TEXT, TrainConfig, filled
+from torchcaps._core.errors import check_choice, check_count, check_positive, check_range, input_error
+from torchcaps.runs.config import PLAIN, TEXT, TrainConfig, required
 
 # "images" is how many examples a run shows at least, so that small sets get more epochs.
 _COMMON = {
@@ -104,7 +104,7 @@ def _as_paper_takes_norb(config: TrainConfig) -> bool:
     return of_paper and config.data == "smallnorb" and (config.size is None or config.size >= NORB_CROP)
 
 
-def complete(config: TrainConfig, examples: int, *, several: bool = False, texts: bool = False) -> TrainConfig:
+def resolve(config: TrainConfig, examples: int, *, several: bool = False, texts: bool = False) -> TrainConfig:
     """The config with every option filled in, for so many training examples.
 
     several: each image shows more than one thing. texts: they are texts, no images.
@@ -116,10 +116,12 @@ def complete(config: TrainConfig, examples: int, *, several: bool = False, texts
     if several and (config.augment not in (None, "none") or config.loss not in (None, "margin")):
         got = f"augment {config.augment} and loss {config.loss}"
         expected = "no augmentation and the margin loss where several classes may be true"
-        raise complaint("train", expected, got, "Leave --augment and --loss out.")
+        raise input_error("train", expected, got, "Leave --augment and --loss out.")
     if texts and config.vectors is not None and "dim" in config.model_options(given=True):
-        raise complaint("--option dim", "no --vectors beside it", config.vectors, "Drop it: they have their own size.")
-    recipe = dict(RECIPES[filled(config.model)][config.preset])
+        raise input_error(
+            "--option dim", "no --vectors beside it", config.vectors, "Drop it: they have their own size."
+        )
+    recipe = dict(RECIPES[required(config.model)][config.preset])
     shown = recipe.pop("images")
     recipe["epochs"] = max(recipe["epochs"], math.ceil(shown / max(1, examples)))
     recipe.setdefault("augment", _AUGMENT.get(config.data, "affine"))
@@ -129,7 +131,7 @@ def complete(config: TrainConfig, examples: int, *, several: bool = False, texts
         recipe["reconstruction"] = 0.0
     if _as_paper_takes_norb(config):
         recipe |= {"augment": "light", "option": (f"crop={NORB_CROP}", *recipe.get("option", ()))}
-    matrix = filled(config.model).startswith("matrix")
+    matrix = required(config.model).startswith("matrix")
     routing = config.routing or ("em" if matrix or config.model == "deep" else None)
     if routing in _ROUTING_OPTIONS and config.preset != "paper" and not texts:
         recipe["option"] = _EM_MATRIX if matrix and routing == "em" else _ROUTING_OPTIONS[routing]
@@ -150,14 +152,14 @@ def _check_kind(config: TrainConfig, texts: bool) -> None:
     kind, other = ("texts", "images") if texts else ("images", "texts")
     if (config.model in TEXT) != texts:
         fitting = [name for name in RECIPES if (name in TEXT) == texts]
-        raise complaint("train", f"a model for {kind}", f"{config.model}, which is for {other}", _one_of(fitting))
+        raise input_error("train", f"a model for {kind}", f"{config.model}, which is for {other}", _one_of(fitting))
     useless: tuple[str, ...] = ("size", "color", "viewpoint", "augment", "reconstruction")
     useless = useless if texts else ("text", "label", "separator", "vectors", "max_length", "encoding", "tune")
     plain = (None, (), "none", 0.0, "utf-8") if texts else (None, (), "utf-8", True)
     given = [name for name in useless if getattr(config, name) not in plain]
     if given:
         option = "--" + given[0].replace("_", "-")
-        raise complaint(option, f"{other} as data", f"{kind} ({config.data})", f"Drop {option}.")
+        raise input_error(option, f"{other} as data", f"{kind} ({config.data})", f"Drop {option}.")
 
 
 def _one_of(names: list[str]) -> str:
@@ -171,7 +173,7 @@ def check_given(config: TrainConfig) -> None:
         check_choice("train", "preset", config.preset, list(RECIPES[config.model]))
     if config.fold is not None and (config.folds is None or not 1 <= config.fold <= config.folds):
         got = f"--fold {config.fold}" + (f" with --folds {config.folds}" if config.folds else "")
-        raise complaint("--fold", "a number from 1 to that of --folds", got, "Give both.")
+        raise input_error("--fold", "a number from 1 to that of --folds", got, "Give both.")
     if config.folds is not None:
         check_count("train", "folds", config.folds, 2)
     for name in (
@@ -204,6 +206,8 @@ def check_given(config: TrainConfig) -> None:
     for name in config.model_options(given=True):
         if name in ("routing", "iterations", "decoder", "encoder", "tune", "many"):
             remedy = "For the decoder there is --reconstruction, an encoder needs Python."
-            raise complaint("--option", "no option that has a flag of its own", name, remedy)
+            raise input_error("--option", "no option that has a flag of its own", name, remedy)
     if config.model in PLAIN and config.reconstruction:
-        raise complaint("--reconstruction", "a capsule model", config.model, "Drop it: there is nothing to draw from.")
+        raise input_error(
+            "--reconstruction", "a capsule model", config.model, "Drop it: there is nothing to draw from."
+        )

@@ -1,7 +1,7 @@
 """A run folder: what was trained, on what, how it went, and the weights.
 
 config.json        every option, complete: `torchcaps train --config` reads it back
-data.json          classes, image shape or size of the vocabulary, and what a usual reconstruction error is
+metadata.json          classes, image shape or size of the vocabulary, and what a usual reconstruction error is
 split.json         which images or texts (files or rows) were for training, validation and test
 vocabulary.json    of texts: the words that the network knows, and how a text is cut into them
 metrics.csv        one row for each epoch
@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from torchcaps._core.errors import InputError, complaint, shape_text
+from torchcaps._core.errors import InputError, input_error, shape_text
 from torchcaps._core.fields import as_json
 from torchcaps._core.files import atomic_write, inside
 from torchcaps._core.memory import available_memory
@@ -43,8 +43,8 @@ from torchcaps.data import (
     write_names,
 )
 from torchcaps.models import create_model
-from torchcaps.runs.config import PLAIN, TrainConfig, filled, save_config
-from torchcaps.runs.metadata import DataFacts, load_complete, load_facts, load_metrics
+from torchcaps.runs.config import PLAIN, TrainConfig, required, save_config
+from torchcaps.runs.metadata import RunMetadata, load_metadata, load_metrics, load_resolved
 from torchcaps.runs.rundata import columns_of, limit, read_data
 from torchcaps.runs.runfolders import check_new
 from torchcaps.runs.weights import load_weights, refused, save_weights
@@ -56,7 +56,7 @@ class Run:
 
     folder: Path
     config: TrainConfig
-    facts: DataFacts
+    metadata: RunMetadata
 
     def path(self, *names: str) -> Path:
         """A file or folder of the run; a link that leads out of it is refused."""
@@ -91,7 +91,7 @@ class Run:
         check_new(self.folder)
         stored = {word: part for word, part in parts._asdict().items() if isinstance(part, Labeled)}
         marks = {word: part.fingerprint() for word, part in stored.items()}
-        run = replace(self, facts=replace(self.facts, fingerprints=marks))
+        run = replace(self, metadata=replace(self.metadata, fingerprints=marks))
         try:
             run.folder.mkdir(parents=True, exist_ok=True)
             write_names(run.path("split.json"), {word: part.names for word, part in stored.items()})
@@ -100,11 +100,11 @@ class Run:
             run.save_facts()
             save_config(run.config, run.path("config.json"))
         except OSError as error:
-            raise complaint(str(run.folder), "a folder to write to", str(error), "Choose another --out.") from None
+            raise input_error(str(run.folder), "a folder to write to", str(error), "Choose another --out.") from None
         return run
 
     def save_facts(self) -> None:
-        atomic_write(self.path("data.json"), as_json(asdict(self.facts)))
+        atomic_write(self.path("metadata.json"), as_json(asdict(self.metadata)))
 
     @classmethod
     def open(cls, folder: Path | str) -> Run:
@@ -112,22 +112,22 @@ class Run:
         if not (folder / "config.json").exists():
             got = "no such folder" if not folder.exists() else "no config.json in it"
             remedy = "List the runs with: torchcaps list runs."
-            raise complaint(str(folder), "a run folder", got, remedy)
-        facts = load_facts(inside(folder, "data.json"))
-        return cls(folder, load_complete(inside(folder, "config.json")), facts)
+            raise input_error(str(folder), "a run folder", got, remedy)
+        metadata = load_metadata(inside(folder, "metadata.json"))
+        return cls(folder, load_resolved(inside(folder, "config.json")), metadata)
 
     def with_facts(self, **changes: Any) -> Run:
-        run = replace(self, facts=replace(self.facts, **changes))
+        run = replace(self, metadata=replace(self.metadata, **changes))
         run.save_facts()
         return run
 
     def new_model(self, *, plan: bool = False) -> Any:
         """The model with fresh weights; or a plan of it, which takes no room."""
-        facts, name, options = self.facts, filled(self.config.model), self.config.model_options()
-        if facts.vocabulary is not None:
-            options |= {"dim": facts.word_dim} | ({"many": facts.many} if name in PLAIN else {})
-        shape, words = facts.image_shape, facts.vocabulary
-        make = partial(create_model, name, image_shape=shape, vocabulary=words, classes=len(facts.classes))
+        metadata, name, options = self.metadata, required(self.config.model), self.config.model_options()
+        if metadata.vocabulary is not None:
+            options |= {"dim": metadata.word_dim} | ({"many": metadata.many} if name in PLAIN else {})
+        shape, words = metadata.image_shape, metadata.vocabulary
+        make = partial(create_model, name, image_shape=shape, vocabulary=words, classes=len(metadata.classes))
         try:
             with torch.device("meta"):
                 planned = make(**options)
@@ -139,7 +139,7 @@ class Run:
             if not self.config.option:
                 raise
             given = " ".join(self.config.option)
-            raise complaint(
+            raise input_error(
                 "--option", f"values that {self.config.model} takes", f"{given} ({error})", "Change them."
             ) from None
 
@@ -147,7 +147,7 @@ class Run:
         """The trained model, ready to use. safetensors holds numbers only, so nothing is executed."""
         if not self.weights.exists():
             remedy = f"Go on with it: torchcaps train --resume {self.folder}"
-            raise complaint(str(self.folder), "trained weights", "none yet", remedy)
+            raise input_error(str(self.folder), "trained weights", "none yet", remedy)
         most = sum(tensor.nbytes for tensor in self.new_model(plan=True).state_dict().values())
         state = load_weights(self.weights, most)
         model = self.new_model()
@@ -170,17 +170,17 @@ class Run:
         if data is None:
             if self.config.data not in DATASETS and not Path(self.config.data).exists():
                 remedy = f"Put them back, or test on others: torchcaps evaluate {self.folder} --data FOLDER"
-                raise complaint(str(self.folder), f"its data in {self.config.data}", "nothing there", remedy)
+                raise input_error(str(self.folder), f"its data in {self.config.data}", "nothing there", remedy)
             folder, allowed = self.data_folder(data_dir)
             with allowed:
                 data = read_data(replace(self.config, data_dir=folder))
         parts = self._as_written(data) if isinstance(data, Labeled) else limit(data, self.config)
-        for word, known in self.facts.fingerprints.items():
+        for word, known in self.metadata.fingerprints.items():
             part = getattr(parts, word)
             if not isinstance(part, Labeled) or part.fingerprint() != known:
-                what = "pixels" if self.facts.vocabulary is None else "texts"
+                what = "pixels" if self.metadata.vocabulary is None else "texts"
                 got = f"other {what} or labels in the {word} part"
-                raise complaint(self.config.data, "the data of this run", got, "Put the data back as they were.")
+                raise input_error(self.config.data, "the data of this run", got, "Put the data back as they were.")
         return self.readable(parts)
 
     def own_parts(self, data: Labeled) -> Splits | None:
@@ -193,14 +193,14 @@ class Run:
     def words(self) -> Vocabulary:
         """The vocabulary of a run on texts."""
         found = Vocabulary.load(self.vocabulary)
-        if len(found) != self.facts.vocabulary:
-            expected = f"the {self.facts.vocabulary} words of this run"
-            raise complaint(str(self.vocabulary), expected, len(found), "Train or copy the run anew.")
+        if len(found) != self.metadata.vocabulary:
+            expected = f"the {self.metadata.vocabulary} words of this run"
+            raise input_error(str(self.vocabulary), expected, len(found), "Train or copy the run anew.")
         return found
 
     def readable(self, parts: Splits) -> Splits:
         """The parts with what the network needs to read them: of texts, the vocabulary."""
-        if self.facts.vocabulary is None:
+        if self.metadata.vocabulary is None:
             return parts
         how = {"vocabulary": self.words(), "max_length": self.config.max_length}
         return Splits(*(part if part is None else replace(part, **how) for part in parts))
@@ -214,8 +214,8 @@ class Run:
                 there = set(data.names)
                 lost = next((name for name in names if name not in there), "")
                 got = f"{len(found)} of {len(names)} examples of the {word} part (not {lost})"
-                raise complaint(self.config.data, "the data of this run", got, "Put what is missing back.")
-            parts[word] = in_classes(self.config.data, data.take(found), self.facts.classes)
+                raise input_error(self.config.data, "the data of this run", got, "Put what is missing back.")
+            parts[word] = in_classes(self.config.data, data.take(found), self.metadata.classes)
         return Splits(**parts)
 
     def rows(self) -> list[dict[str, str]]:
@@ -228,9 +228,9 @@ class Run:
         try:
             names = read_names(path)
         except (OSError, ValueError, RecursionError) as error:
-            raise complaint(str(path), "a JSON file of names", error, "Train or copy the run anew.") from None
+            raise input_error(str(path), "a JSON file of names", error, "Train or copy the run anew.") from None
         if not {"train", "validation", "test"} <= names.keys() <= set(Splits._fields):
-            raise complaint(str(path), "lists of names for train, validation and test", "others", "Train anew.")
+            raise input_error(str(path), "lists of names for train, validation and test", "others", "Train anew.")
         return names
 
 
@@ -248,8 +248,8 @@ def parts_for(run: Run, source: str | None = None, data_dir: Path | None = None)
     if source is None:
         return run.load_parts(data_dir=data_dir)
     size, color = config.size, None
-    if run.facts.image_shape is not None:
-        channels, height, width = run.facts.image_shape
+    if run.metadata.image_shape is not None:
+        channels, height, width = run.metadata.image_shape
         color = {1: False, 3: True}.get(channels)
         if source not in DATASETS and size is None and height == width:
             size = height
@@ -265,21 +265,23 @@ def parts_for(run: Run, source: str | None = None, data_dir: Path | None = None)
         data = Splits(data, data, data)
     _check_kind(run, source, data.test)
     named = {word: part for word, part in data._asdict().items() if part is not None}
-    return run.readable(Splits(**{word: in_classes(source, part, run.facts.classes) for word, part in named.items()}))
+    return run.readable(
+        Splits(**{word: in_classes(source, part, run.metadata.classes) for word, part in named.items()})
+    )
 
 
 def _check_kind(run: Run, source: str, data: Any) -> None:
     """Refuse texts for a network that reads images, and the other way round, and images of another shape."""
-    shape = run.facts.image_shape
+    shape = run.metadata.image_shape
     if isinstance(data, TextSet) != (shape is None):
         expected, got = ("texts", "images") if shape is None else ("images", "texts")
-        raise complaint(source, f"{expected}, like the data of this run", got, "Choose other data.")
+        raise input_error(source, f"{expected}, like the data of this run", got, "Choose other data.")
     if shape is not None and data.image_shape != shape:
         got = shape_text(data.image_shape)
-        raise complaint(source, f"images {shape_text(shape)}", got, "Choose data of this shape.")
-    if shape is None and data.many != run.facts.many:
-        expected = "any number of labels for each text" if run.facts.many else "one label for each text"
-        raise complaint(source, expected, "the other kind", "Choose other data.")
+        raise input_error(source, f"images {shape_text(shape)}", got, "Choose data of this shape.")
+    if shape is None and data.many != run.metadata.many:
+        expected = "any number of labels for each text" if run.metadata.many else "one label for each text"
+        raise input_error(source, expected, "the other kind", "Choose other data.")
 
 
 def _check_room(model: torch.nn.Module) -> None:
@@ -287,4 +289,4 @@ def _check_room(model: torch.nn.Module) -> None:
     needed, there = sum(tensor.nbytes for tensor in model.state_dict().values()), available_memory()
     if there is not None and needed > there:
         got = f"one of {needed / 2**30:,.1f} GB"
-        raise complaint("model", f"a network that fits {there / 2**30:.1f} GB of memory", got, "Make it smaller.")
+        raise input_error("model", f"a network that fits {there / 2**30:.1f} GB of memory", got, "Make it smaller.")

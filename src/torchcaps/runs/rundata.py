@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps.data import Columns, ImageSet, Labeled, PairSet, Splits, open_data, split, viewpoint_split
 from torchcaps.runs.config import TrainConfig
 
@@ -34,7 +34,7 @@ def read_data(config: TrainConfig) -> Labeled | Splits:
         return data
     if not isinstance(data, Splits) or not isinstance(data.train, ImageSet):
         remedy = "Drop --viewpoint; toys, smallnorb and eth-80 know theirs."
-        raise complaint("--viewpoint", "images that know their viewpoints", config.data, remedy)
+        raise input_error("--viewpoint", "images that know their viewpoints", config.data, remedy)
     return viewpoint_split(data, config.viewpoint)
 
 
@@ -55,5 +55,5 @@ def limit(parts: Splits, config: TrainConfig) -> Splits:
     missing = [name for name, count in train.counts().items() if not count]
     if missing:
         got = f"none of {', '.join(missing)}"
-        raise complaint("--limit", "examples of every class", got, "Raise --limit.")
+        raise input_error("--limit", "examples of every class", got, "Raise --limit.")
     return parts._replace(train=train)

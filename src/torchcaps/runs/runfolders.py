@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.files import is_inside, is_temporary
 from torchcaps._core.locks import LOCK
 from torchcaps.runs.config import TrainConfig
 
-BEGUN = {LOCK, "split.json", "vocabulary.json", "data.json", "train.log"}  # written before config.json
+BEGUN = {LOCK, "split.json", "vocabulary.json", "metadata.json", "train.log"}  # written before config.json
 
 
 def next_folder(config: TrainConfig, root: Path = Path("runs")) -> Path:
@@ -30,7 +30,7 @@ def check_new(folder: Path) -> None:
     names = {name for name in _listed(folder) if not is_temporary(name)}
     if "config.json" in names:
         remedy = f"Choose another --out, or go on with it: torchcaps train --resume {folder}"
-        raise complaint(str(folder), "a new folder", "one that holds a run already", remedy)
+        raise input_error(str(folder), "a new folder", "one that holds a run already", remedy)
     if LOCK not in names or not names <= BEGUN:
         check_empty(folder)
 
@@ -40,7 +40,7 @@ def check_empty(folder: Path) -> None:
     names = {name for name in _listed(folder) if not is_temporary(name)} - {LOCK}
     if names:
         remedy = "Choose another --out."
-        raise complaint(str(folder), "a new or empty folder", f"one that holds {min(names)}", remedy)
+        raise input_error(str(folder), "a new or empty folder", f"one that holds {min(names)}", remedy)
 
 
 def _listed(folder: Path) -> list[str]:
@@ -49,7 +49,7 @@ def _listed(folder: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise complaint(str(folder), "a folder to write to", error.strerror, "Choose another --out.") from None
+        raise input_error(str(folder), "a folder to write to", error.strerror, "Choose another --out.") from None
 
 
 def find_runs(root: Path) -> list[Path]:
@@ -71,7 +71,7 @@ def find_runs(root: Path) -> list[Path]:
 
 
 def _is_run(folder: Path) -> bool:
-    return all((folder / name).exists() for name in ("config.json", "data.json"))
+    return all((folder / name).exists() for name in ("config.json", "metadata.json"))
 
 
 def _folders_in(folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
-from torchcaps._core.errors import InputError, complaint
+from torchcaps._core.errors import InputError, input_error
 from torchcaps._core.files import atomic_write, open_regular
 
 HEADER = 1 << 24  # bytes beside the numbers, at most
@@ -45,7 +45,7 @@ def load_weights(path: Path, most: int | None = None) -> dict[str, Tensor]:
         raise refused(path, "numbers that have changed")
     broken = first_not_finite(state)
     if broken is not None:
-        raise complaint(str(path), "weights that are finite numbers", f"others in {broken}", "Train or copy it anew.")
+        raise input_error(str(path), "weights that are finite numbers", f"others in {broken}", "Train or copy it anew.")
     return state
 
 
@@ -57,7 +57,7 @@ def first_not_finite(state: Mapping[str, Tensor]) -> str | None:
 
 def refused(path: Path, reason: str) -> Exception:
     first = reason.splitlines()[0] if reason else "a broken file"
-    return complaint(str(path), "the weights of this run", first, "Train or copy it anew.")
+    return input_error(str(path), "the weights of this run", first, "Train or copy it anew.")
 
 
 def _sum(state: dict[str, Tensor]) -> str:

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from torchcaps._core.errors import check_count, complaint
+from torchcaps._core.errors import check_count, input_error
 from torchcaps._core.fields import as_json
 from torchcaps._core.files import atomic_write, inside
 from torchcaps.analysis.comparison import Comparison, Variant
 from torchcaps.data import TextSet, make_parts
-from torchcaps.runs.config import TrainConfig, filled
-from torchcaps.runs.recipes import check_given, complete
+from torchcaps.runs.config import TrainConfig, required
+from torchcaps.runs.recipes import check_given, resolve
 from torchcaps.runs.rundata import limit, read_data
 from torchcaps.runs.runfolders import next_folder
 from torchcaps.train.log import say
@@ -34,13 +34,13 @@ def parse_vary(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
         name = name.strip().replace("-", "_")
         values = tuple(value.strip() for value in re.split(r",(?![^\[]*\])", rest))
         if not (equals and name and all(values)) or len(set(values)) < 2:
-            raise complaint("--vary", "NAME=VALUE,VALUE,...", repr(text), "Write it like --vary routing=dynamic,em.")
+            raise input_error("--vary", "NAME=VALUE,VALUE,...", repr(text), "Write it like --vary routing=dynamic,em.")
         if name in varied or name in FIXED:
             got = f"{name} twice" if name in varied else name
-            raise complaint("--vary", "an option of training or of the model", got, "Vary another one.")
+            raise input_error("--vary", "an option of training or of the model", got, "Vary another one.")
         varied[name] = values
     if not varied:
-        raise complaint("compare", "something to vary", "nothing", "Write it like --vary routing=dynamic,em.")
+        raise input_error("compare", "something to vary", "nothing", "Write it like --vary routing=dynamic,em.")
     return varied
 
 
@@ -63,7 +63,7 @@ def _read(name: str, hint: Any, text: str) -> Any:
         if bool in kinds:
             return {"true": True, "false": False}[text.lower()]
     except (ValueError, KeyError):
-        raise complaint("--vary", f"values for {name}", repr(text), "Give numbers, or true and false.") from None
+        raise input_error("--vary", f"values for {name}", repr(text), "Give numbers, or true and false.") from None
     return text
 
 
@@ -122,7 +122,7 @@ def _equal_budget(configs: dict[tuple[str, ...], TrainConfig]) -> dict[tuple[str
         texts = isinstance(parts.train, TextSet)
         several = parts.train.labels_per_image > 1 or (texts and parts.train.many)
         asked = dataclasses.replace(config, model=first.model)
-        epochs = filled(complete(asked, len(parts.train), several=several, texts=texts).epochs)
+        epochs = required(resolve(asked, len(parts.train), several=several, texts=texts).epochs)
         fair[values] = dataclasses.replace(config, epochs=epochs)
     return fair
 

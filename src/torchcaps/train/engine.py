@@ -16,25 +16,25 @@ import torch
 from torch.utils.data import DataLoader
 
 from torchcaps._core.device import choose_device
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.locks import locked
 from torchcaps.analysis.evaluate import evaluate
 from torchcaps.analysis.vitals import EXAMPLES, vitals
 from torchcaps.data import Splits, TextSet, Vocabulary, read_vectors
 from torchcaps.models import ImageModel, TextModel
 from torchcaps.runs.card import write_card
-from torchcaps.runs.config import TrainConfig, filled
+from torchcaps.runs.config import TrainConfig, required
 from torchcaps.runs.recipes import check_given
 from torchcaps.runs.run import Run
 from torchcaps.runs.rundata import read_data
 from torchcaps.runs.runfolders import check_new, next_folder
-from torchcaps.train import team
+from torchcaps.train import distributed
 from torchcaps.train.conditions import conditions, differences
 from torchcaps.train.log import logged, say, write_log
+from torchcaps.train.module import BatchShard, ShardedBatchSampler, TrainingModule, class_loss, loader
 from torchcaps.train.plan import checked, draft, planned
 from torchcaps.train.prepare import prepare, quiet
 from torchcaps.train.progress import Progress, WholeFiles
-from torchcaps.train.trainee import Order, Share, Trainee, class_loss, loader
 
 PRECISIONS: dict[str, Literal["32-true", "16-mixed", "bf16-mixed"]] = {
     "float32": "32-true",
@@ -50,23 +50,23 @@ def train(config: TrainConfig) -> Run:
     With several devices, other processes train while this one waits for them. Where torchrun started this process,
     the first one begins the run, and the others go on with it.
     """
-    if team.here().rank:
-        return resume(team.hear())
-    if team.is_other_node(config):
+    if distributed.this_process().rank:
+        return resume(distributed.wait_for_folder())
+    if distributed.is_other_node(config):
         check_given(config)
-        team.check_team(config)
-        return _together(filled(config.out), config)
+        distributed.check_processes(config)
+        return _together(required(config.out), config)
     with ExitStack() as held:
         run, parts = _begin(checked(config), held)
-        if not team.asked(config):
-            team.tell(run.folder)
+        if not distributed.asked(config):
+            distributed.announce_folder(run.folder)
             return _fit(run, parts)
     del parts  # the processes that train read their own, and the first of them takes the lock
     return _together(run.folder, config)
 
 
 def _together(folder: Path, config: TrainConfig, data_dir: Path | None = None) -> Run:
-    team.start(partial(resume, data_dir=data_dir), folder, config)
+    distributed.start(partial(resume, data_dir=data_dir), folder, config)
     return Run.open(folder)
 
 
@@ -74,11 +74,11 @@ def _begin(config: TrainConfig, held: ExitStack) -> tuple[Run, Splits]:
     """A new run folder, which stays locked while `held` does, and its data."""
     asked = config
     config, parts = planned(config, read_data(config))
-    many = asked.epochs is None and filled(config.epochs) > MANY
+    many = asked.epochs is None and required(config.epochs) > MANY
     folder = config.out or next_folder(config)
     config = dataclasses.replace(config, out=folder)
-    if team.here().world > 1:
-        devices, nodes = team.sizes()
+    if distributed.this_process().world > 1:
+        devices, nodes = distributed.sizes()
         config = dataclasses.replace(config, devices=devices, nodes=nodes)
     train = parts.train
     if not isinstance(train, TextSet):
@@ -110,7 +110,7 @@ def _lock_new(folder: Path, held: ExitStack) -> None:
     try:
         held.enter_context(locked(folder))
     except OSError as error:
-        raise complaint(str(folder), "a folder to write to", error, "Choose another --out.") from None
+        raise input_error(str(folder), "a folder to write to", error, "Choose another --out.") from None
 
 
 def resume(folder: Path, devices: int | None = None, nodes: int | None = None, data_dir: Path | None = None) -> Run:
@@ -119,17 +119,17 @@ def resume(folder: Path, devices: int | None = None, nodes: int | None = None, d
     data_dir: where data sets by name are now; what is missing is fetched there.
     """
     run = Run.open(folder)
-    if run.facts.stopped:
+    if run.metadata.stopped:
         write_card(run)
         return run
-    if not team.joined():
+    if not distributed.joined():
         began = run.config
         config = dataclasses.replace(began, devices=devices or began.devices, nodes=nodes or began.nodes)
         check_given(config)
-        team.check_team(config)
-        if team.asked(config):
+        distributed.check_processes(config)
+        if distributed.asked(config):
             return _together(folder, config, data_dir)
-    if team.here().rank:
+    if distributed.this_process().rank:
         return _fit(run, run.load_parts(data_dir=data_dir))  # the first process writes, and holds the lock
     with locked(folder) as lost:
         if lost is not None:
@@ -139,14 +139,14 @@ def resume(folder: Path, devices: int | None = None, nodes: int | None = None, d
 
 def _fit(run: Run, parts: Splits) -> Run:
     try:
-        if team.here().rank:
+        if distributed.this_process().rank:
             return _fit_whole(run, parts)
         with logged(run.log):
             return _fit_whole(_under_conditions(run), parts)
     except OSError as error:
         remedy = f"Make room, then go on: torchcaps train --resume {run.folder}"
         got = error.strerror or str(error)
-        raise complaint("train", f"to write {error.filename or run.folder}", got, remedy) from None
+        raise input_error("train", f"to write {error.filename or run.folder}", got, remedy) from None
 
 
 def _under_conditions(run: Run) -> Run:
@@ -157,7 +157,7 @@ def _under_conditions(run: Run) -> Run:
     write_log(run.log, f"process {os.getpid()} {'begins' if begins else 'goes on'}: {listed}")
     if begins:
         return run.with_facts(conditions=now)
-    other = differences(run.facts.conditions, now)
+    other = differences(run.metadata.conditions, now)
     if other:
         said = "The run goes on under other conditions, so that its last bits may differ from those of one that was"
         say(f"{said} not interrupted: {'; '.join(other)}.", run.log, error=True)
@@ -173,18 +173,18 @@ def _fit_whole(run: Run, parts: Splits) -> Run:
         generator = torch.Generator().manual_seed(config.seed)
         words = run.words().words
         model.set_vectors(read_vectors(config.vectors).table(words, generator))
-    trainee, batches = prepare(model, parts.train, config, team.here())
+    module, batches = prepare(model, parts.train, config, distributed.this_process())
     few = parts.validation if len(parts.validation) else parts.train
     shown = few.batch(torch.arange(min(EXAMPLES, len(few))))
-    loss = partial(class_loss, trainee.kind, model)
+    loss = partial(class_loss, module.kind, model)
     progress = Progress(run, lambda model: vitals(model, shown, loss))
-    first = team.here().rank == 0
+    first = distributed.this_process().rank == 0
     if first and run.weights.exists() and not run.checkpoint.exists():  # begun anew: what there is must not be lost
         os.replace(run.weights, run.path("model.previous.safetensors"))
     try:
         with warnings.catch_warnings():
             quiet()
-            _go(_trainer(run, progress), trainee, batches, parts, run, progress)
+            _go(_trainer(run, progress), module, batches, parts, run, progress)
     except KeyboardInterrupt:
         if run.weights.exists():
             _finish(run, parts)
@@ -192,21 +192,21 @@ def _fit_whole(run: Run, parts: Splits) -> Run:
         say(f"Go on with: torchcaps train --resume {run.folder}", run.log)
         raise
     except Exception as error:
-        if team.is_loss(error):
-            team.leave(run.folder)
+        if distributed.is_loss(error):
+            distributed.leave(run.folder)
         raise
     return _finish(run, parts, stopped=progress.stopped) if first else run
 
 
 def _trainer(run: Run, progress: Progress) -> pl.Trainer:
     config = run.config
-    devices, nodes = team.sizes()
+    devices, nodes = distributed.sizes()
     return pl.Trainer(
         max_epochs=config.epochs,
         accelerator=config.device,
         devices=devices,
         num_nodes=nodes,
-        strategy="ddp" if team.joined() else "auto",
+        strategy="ddp" if distributed.joined() else "auto",
         use_distributed_sampler=False,
         accumulate_grad_batches=config.accumulate,
         precision=PRECISIONS[config.precision],
@@ -221,13 +221,20 @@ def _trainer(run: Run, progress: Progress) -> pl.Trainer:
 
 
 def _go(
-    trainer: pl.Trainer, trainee: Trainee, batches: DataLoader[Share], parts: Splits, run: Run, progress: Progress
+    trainer: pl.Trainer,
+    module: TrainingModule,
+    batches: DataLoader[BatchShard],
+    parts: Splits,
+    run: Run,
+    progress: Progress,
 ) -> None:
     checkpoint = run.checkpoint if run.checkpoint.exists() else None
-    validation = Order(parts.validation, filled(run.config.batch_size), member=team.here())
+    validation = ShardedBatchSampler(
+        parts.validation, required(run.config.batch_size), member=distributed.this_process()
+    )
     try:
         trainer.fit(
-            trainee,
+            module,
             batches,
             loader(parts.validation, validation) if len(parts.validation) else None,
             ckpt_path=checkpoint,
@@ -236,10 +243,10 @@ def _go(
     except SystemExit:  # how Lightning ends after Ctrl-C
         raise KeyboardInterrupt from None
     except Exception as error:
-        if checkpoint is None or progress.began or team.is_loss(error):
+        if checkpoint is None or progress.began or distributed.is_loss(error):
             raise
         remedy = f"Delete it to begin anew; the best weights so far stay beside it in {run.folder}."
-        raise complaint(str(checkpoint), "a checkpoint of this run", "a broken or foreign file", remedy) from None
+        raise input_error(str(checkpoint), "a checkpoint of this run", "a broken or foreign file", remedy) from None
 
 
 def _finish(run: Run, parts: Splits, stopped: bool = False) -> Run:
@@ -247,8 +254,8 @@ def _finish(run: Run, parts: Splits, stopped: bool = False) -> Run:
     card."""
     model = run.load_model()
     if isinstance(model, ImageModel) and model.decoder is not None and len(parts.validation):
-        misfit = evaluate(model, parts.validation).misfit
-        run = run if misfit is None else run.with_facts(fits=float(misfit.quantile(0.99)))
+        reconstruction_error = evaluate(model, parts.validation).reconstruction_error
+        run = run if reconstruction_error is None else run.with_facts(fits=float(reconstruction_error.quantile(0.99)))
     if stopped:
         run = run.with_facts(stopped=True)
     write_card(run)
@@ -265,7 +272,7 @@ def _tensorboard(run: Run) -> Any:
         return TensorBoardLogger(folder.parent, name="tensorboard", version="")
     except ModuleNotFoundError:
         remedy = "Run: pip install tensorboard."
-        raise complaint("--tensorboard", "the package tensorboard", "it not installed", remedy) from None
+        raise input_error("--tensorboard", "the package tensorboard", "it not installed", remedy) from None
 
 
 def _keep_memory() -> None:

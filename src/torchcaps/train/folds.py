@@ -7,7 +7,7 @@ import statistics
 
 from torchcaps._core.fields import as_json
 from torchcaps._core.files import atomic_write, inside
-from torchcaps.runs.config import TrainConfig, filled
+from torchcaps.runs.config import TrainConfig, required
 from torchcaps.runs.runfolders import next_folder
 from torchcaps.train.log import say
 from torchcaps.train.trials import begin_trials, run_trial
@@ -18,7 +18,7 @@ def train_folds(config: TrainConfig) -> str:
 
     The folder holds a run for each fold, fold-1, fold-2, ..., and results.json.
     """
-    count = filled(config.folds)
+    count = required(config.folds)
     folder = config.out or next_folder(dataclasses.replace(config, model=config.model or "data"))
     results: dict[str, float] = {}
     measure = "accuracy"

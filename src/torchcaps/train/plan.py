@@ -9,41 +9,41 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from torchcaps._core.device import choose_device
-from torchcaps._core.errors import check_choice, complaint
+from torchcaps._core.errors import check_choice, input_error
 from torchcaps.data import AUGMENTATIONS, DATASETS, Labeled, Splits, TextSet, make_parts
 from torchcaps.runs.config import TrainConfig
-from torchcaps.runs.metadata import DataFacts
-from torchcaps.runs.recipes import check_given, complete, with_size
+from torchcaps.runs.metadata import RunMetadata
+from torchcaps.runs.recipes import check_given, resolve, with_size
 from torchcaps.runs.run import Run
 from torchcaps.runs.rundata import READ, limit, read_data
 from torchcaps.runs.runfolders import check_new
-from torchcaps.train import team
+from torchcaps.train import distributed
 
 
 def checked(config: TrainConfig) -> TrainConfig:
     """The config with whole paths, so that a run can be evaluated from anywhere, checked before any data are read."""
     check_given(config)
     config = with_size(config)
-    team.check_team(config)
+    distributed.check_processes(config)
     if config.augment is not None:
         check_choice("train", "augment", config.augment, list(AUGMENTATIONS))
     if config.out is not None:
         check_new(config.out)
     on_cpu = choose_device("train", config.device).type == "cpu"
     if config.color is not None and not Path(config.data).expanduser().is_dir():
-        raise complaint("--color", "a folder of pictures", config.data, "Drop --color: its images are as they are.")
+        raise input_error("--color", "a folder of pictures", config.data, "Drop --color: its images are as they are.")
     if config.precision == "float16" and on_cpu:
-        raise complaint("train", "a GPU for float16", "a CPU", "Leave --precision out: float32 is right for a CPU.")
+        raise input_error("train", "a GPU for float16", "a CPU", "Leave --precision out: float32 is right for a CPU.")
     if config.precision == "bfloat16" and on_cpu:
         # Some processors announce bfloat16 and die of it, so another process tries.
         trial = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.Linear(64, 64).bfloat16()(a) @ a"
         if subprocess.run([sys.executable, "-c", trial], capture_output=True).returncode:
             remedy = "Leave --precision out: float32 is right for a CPU."
-            raise complaint("train", "a processor that computes in bfloat16", "one that does not", remedy)
+            raise input_error("train", "a processor that computes in bfloat16", "one that does not", remedy)
     if config.data not in DATASETS:
         config = dataclasses.replace(config, data=str(Path(config.data).expanduser().resolve()))
     elif config.text or config.label or config.separator:
-        raise complaint("--text, --label, --separator", "a table", config.data, "Drop them: its columns are known.")
+        raise input_error("--text, --label, --separator", "a table", config.data, "Drop them: its columns are known.")
     if config.data_dir is not None:
         config = dataclasses.replace(config, data_dir=config.data_dir.expanduser().resolve())
     if config.vectors is not None and Path(config.vectors).expanduser().exists():
@@ -67,14 +67,14 @@ def planned(config: TrainConfig, data: Labeled | Splits) -> tuple[TrainConfig, S
     if config.data in DATASETS and isinstance(data, Splits) and not config.folds:
         for word in ("validation", "test"):
             if getattr(config, word) != getattr(TrainConfig, word):
-                raise complaint(f"--{word}", "data without parts of their own", config.data, f"Drop --{word}.")
+                raise input_error(f"--{word}", "data without parts of their own", config.data, f"Drop --{word}.")
     fold = None if config.folds is None or config.fold is None else (config.fold, config.folds)
     parts = make_parts(data, validation=config.validation, test=config.test, seed=config.seed, fold=fold)
     parts = limit(parts, config)
     train = parts.train
     texts = isinstance(train, TextSet)
     several = train.labels_per_image > 1 or (texts and train.many)
-    return complete(config, len(train), several=several, texts=texts), parts
+    return resolve(config, len(train), several=several, texts=texts), parts
 
 
 def draft(config: TrainConfig, parts: Splits, words: int = 2, word_dim: int | None = None) -> Run:
@@ -83,15 +83,15 @@ def draft(config: TrainConfig, parts: Splits, words: int = 2, word_dim: int | No
     words, word_dim: of texts, how many the network knows, and the size of their vectors.
     """
     train = parts.train
-    facts = DataFacts(train.classes, labels_per_image=train.labels_per_image)
+    metadata = RunMetadata(train.classes, labels_per_image=train.labels_per_image)
     if isinstance(train, TextSet):
         dim = config.model_options(given=True).get("dim", 50) if word_dim is None else word_dim
-        facts = dataclasses.replace(facts, vocabulary=words, word_dim=dim, many=train.many)
+        metadata = dataclasses.replace(metadata, vocabulary=words, word_dim=dim, many=train.many)
     else:
-        facts = dataclasses.replace(facts, image_shape=train.image_shape)
-    run = Run(config.out or Path(), config, facts)
+        metadata = dataclasses.replace(metadata, image_shape=train.image_shape)
+    run = Run(config.out or Path(), config, metadata)
     model = run.new_model()
-    if (facts.many or facts.labels_per_image > 1) and model.loss == "nll":
+    if (metadata.many or metadata.labels_per_image > 1) and model.loss == "nll":
         remedy = "Choose --routing dynamic, entropy, attention or em."
-        raise complaint("train", "a routing whose parents do not share one", "one that does", remedy)
+        raise input_error("train", "a routing whose parents do not share one", "one that does", remedy)
     return run

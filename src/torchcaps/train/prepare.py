@@ -14,27 +14,27 @@ from torch.utils.data import DataLoader
 from torchcaps._core.neutral import terminal
 from torchcaps.data import Examples
 from torchcaps.models import CapsuleModel, Model, TextCapsules, calibrate
-from torchcaps.runs.config import TrainConfig, filled
-from torchcaps.train.team import Member
-from torchcaps.train.trainee import EpochOrder, Share, Trainee, loader
+from torchcaps.runs.config import TrainConfig, required
+from torchcaps.train.distributed import Member
+from torchcaps.train.module import BatchShard, EpochOrder, TrainingModule, loader
 
 
 def prepare(
     model: Model, data: Examples, config: TrainConfig, member: Member | None = None
-) -> tuple[Trainee, DataLoader[Share]]:
+) -> tuple[TrainingModule, DataLoader[BatchShard]]:
     """The model with a start that suits the data, and the batches that it will see."""
     if config.preset not in ("paper", "code") and isinstance(model, CapsuleModel | TextCapsules):
         calibrate(model, data.batch(torch.arange(min(64, len(data)))).inputs)
     if config.compile:
         model.compile()
-    order = EpochOrder(data, filled(config.batch_size), config.seed, config.accumulate, member)
-    steps = math.ceil(len(order) / config.accumulate) * filled(config.epochs)
-    return Trainee(model, config, steps), loader(data, order)
+    order = EpochOrder(data, required(config.batch_size), config.seed, config.accumulate, member)
+    steps = math.ceil(len(order) / config.accumulate) * required(config.epochs)
+    return TrainingModule(model, config, steps), loader(data, order)
 
 
 def fit_model(model: Model, data: Examples, config: TrainConfig, *, verbose: bool = False) -> None:
     """Train a model in place as a complete config says, on all of the data. The weights are those of the end."""
-    trainee, batches = prepare(model, data, config)
+    module, batches = prepare(model, data, config)
     with warnings.catch_warnings():
         quiet()
         trainer = pl.Trainer(
@@ -48,25 +48,25 @@ def fit_model(model: Model, data: Examples, config: TrainConfig, *, verbose: boo
             enable_progress_bar=False,
             enable_model_summary=False,
         )
-        trainer.fit(trainee, batches)
+        trainer.fit(module, batches)
     model.cpu().eval()
 
 
 class _Bar(pl.Callback):
     """A bar on standard error, with the loss and accuracy of each epoch."""
 
-    def on_train_start(self, trainer: pl.Trainer, trainee: pl.LightningModule) -> None:
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         from tqdm.auto import tqdm
 
         self.bar = tqdm(total=trainer.max_epochs, desc="epochs", file=terminal(sys.stderr))
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, trainee: pl.LightningModule) -> None:
-        assert isinstance(trainee, Trainee)
-        loss, accuracy = trainee.means("train")
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        assert isinstance(module, TrainingModule)
+        loss, accuracy = module.means("train")
         self.bar.set_postfix(loss=f"{loss:.4f}", accuracy=f"{accuracy:.2%}")
         self.bar.update()
 
-    def on_train_end(self, trainer: pl.Trainer, trainee: pl.LightningModule) -> None:
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self.bar.close()
 
 

@@ -26,8 +26,8 @@ from torchcaps.analysis.vitals import Vitals
 from torchcaps.runs.metadata import METRICS
 from torchcaps.runs.run import Run
 from torchcaps.runs.weights import first_not_finite
+from torchcaps.train.distributed import leave_when_told
 from torchcaps.train.log import Lenient, say
-from torchcaps.train.team import leave_when_told
 
 
 class WholeFiles(TorchCheckpointIO):
@@ -79,13 +79,13 @@ class Progress(pl.Callback):
         self.highest, self.waited, self.rows = (state[word] for word in ("highest", "waited", "rows"))
         self.layers = state.get("layers", [])
 
-    def on_train_start(self, trainer: pl.Trainer, trainee: Any) -> None:
+    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         self.began = True
         leave_when_told(self.run.folder)
         if self.rows and self._enough(self.rows[-1]["validation_accuracy"]):  # killed before the end
             trainer.should_stop = self.stopped = True
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, trainee: Any) -> None:
+    def on_train_epoch_start(self, trainer: pl.Trainer, module: Any) -> None:
         self.started = self.trained = time.perf_counter()
         total = int(trainer.num_training_batches)
         name = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
@@ -93,24 +93,24 @@ class Progress(pl.Callback):
         hidden = stream is None or not (trainer.is_global_zero and stream.isatty())
         self.bar = tqdm(total=total, desc=name, unit="batch", leave=False, disable=hidden, file=Lenient(stream))
 
-    def on_train_batch_end(self, trainer: pl.Trainer, trainee: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         assert self.bar is not None
-        loss, accuracy = trainee.means("train")  # of several processes, those of the first
+        loss, accuracy = module.means("train")  # of several processes, those of the first
         self.trained = time.perf_counter()
         self.bar.update()
-        speed = self._speed(trainee) * trainer.world_size
+        speed = self._speed(module) * trainer.world_size
         self.bar.set_postfix_str(f"loss {loss:.4f}, accuracy {accuracy:.2%}, {speed:,.0f} examples/s")
 
-    def _speed(self, trainee: Any) -> float:
+    def _speed(self, module: Any) -> float:
         """Examples that a second of training took, validation not counted."""
-        return float(trainee.sums["train"][2]) / (self.trained - self.started)
+        return float(module.sums["train"][2]) / (self.trained - self.started)
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, trainee: Any) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: Any) -> None:
         if self.bar is not None:
             self.bar.close()
-        trainee.gather()
-        loss, accuracy = trainee.means("train")
-        validation_loss, validation_accuracy = trainee.means("validation")
+        module.gather()
+        loss, accuracy = module.means("train")
+        validation_loss, validation_accuracy = module.means("validation")
         rate = trainer.optimizers[0].param_groups[-1]["lr"]
         numbers = [
             loss,
@@ -118,20 +118,20 @@ class Progress(pl.Callback):
             validation_loss,
             validation_accuracy,
             rate,
-            self._speed(trainee),
+            self._speed(module),
             time.perf_counter() - self.started,
         ]
         row = dict(zip(METRICS, [trainer.current_epoch + 1, *numbers], strict=True))
         self.rows.append(row)
-        better = self._better(validation_accuracy, float(trainee.sums["validation"][2]))
+        better = self._better(validation_accuracy, float(module.sums["validation"][2]))
         first = trainer.is_global_zero  # all decide, and one of them writes
         if better and first:
-            self.run.save_weights(trainee.model)
+            self.run.save_weights(module.model)
         self.waited = 0 if validation_accuracy > self.highest else self.waited + 1
         self.highest = max(self.highest, validation_accuracy)
         if self._enough(validation_accuracy):
             trainer.should_stop = self.stopped = True
-        found = self.look(trainee.model) if first else {}
+        found = self.look(module.model) if first else {}
         if first:
             self._save(self.run.metrics, METRICS, self.rows)
             self._keep_vitals(row["epoch"], found)
@@ -199,12 +199,12 @@ class Progress(pl.Callback):
                 error=True,
             )
 
-    def on_exception(self, trainer: pl.Trainer, trainee: Any, exception: BaseException) -> None:
+    def on_exception(self, trainer: pl.Trainer, module: Any, exception: BaseException) -> None:
         """Ctrl-C before the first epoch has ended leaves a usable run too; non-finite numbers are not written."""
         if self.bar is not None:
             self.bar.close()
         if not trainer.is_global_zero:
             return
-        finite = first_not_finite(trainee.model.state_dict()) is None
+        finite = first_not_finite(module.model.state_dict()) is None
         if self.began and finite and not self.run.weights.exists() and not isinstance(exception, InputError):
-            self.run.save_weights(trainee.model)
+            self.run.save_weights(module.model)

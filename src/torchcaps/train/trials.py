@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from torchcaps._core.errors import InputError, complaint
+from torchcaps._core.errors import InputError, input_error
 from torchcaps._core.fields import as_json, read_fields
 from torchcaps._core.files import atomic_write, inside, read_text
 from torchcaps._core.locks import LOCK, locked
@@ -26,11 +26,11 @@ from torchcaps.data import DATASETS
 from torchcaps.runs.config import TrainConfig
 from torchcaps.runs.run import Run
 from torchcaps.runs.runfolders import check_empty
+from torchcaps.train.distributed import asked as asked_for_processes
+from torchcaps.train.distributed import end_with_parent, joined
 from torchcaps.train.engine import resume, train
 from torchcaps.train.log import say
 from torchcaps.train.plan import check_trainable
-from torchcaps.train.team import asked as asked_for_team
-from torchcaps.train.team import end_with_parent, joined
 
 PLACE = ("device", "devices", "nodes", "strategy")  # where a run is trained, not what
 
@@ -58,7 +58,7 @@ class Outcome:
 
 def refuse_folds(command: str, config: TrainConfig) -> None:
     if config.folds is not None or config.fold is not None:
-        raise complaint(command, "no --folds: seeds and variants are its runs", "some", "Drop --folds and --fold.")
+        raise input_error(command, "no --folds: seeds and variants are its runs", "some", "Drop --folds and --fold.")
 
 
 @contextmanager
@@ -70,9 +70,9 @@ def begin_trials(
     The folder is locked meanwhile. trials: what will be trained; all of it is checked before the first begins.
     """
     if joined() or (config.nodes or 1) > 1:
-        raise complaint(what, "one machine, and --devices N for N processes", "several", "Train each run by itself.")
+        raise input_error(what, "one machine, and --devices N for N processes", "several", "Train each run by itself.")
     if (folder / "config.json").exists():
-        raise complaint(str(folder), f"a folder of {what}", "one that holds a single run", "Choose another --out.")
+        raise input_error(str(folder), f"a folder of {what}", "one that holds a single run", "Choose another --out.")
     data = config.data if config.data in DATASETS else str(Path(config.data).expanduser().resolve())
     free = dict.fromkeys(("out", "data_dir", *PLACE))
     options = dataclasses.asdict(config) | {"data": data} | free | asked
@@ -99,10 +99,12 @@ def _check_same(path: Path, now: dict[str, Any], what: str) -> None:
         before = json.loads(read_text(path))
         changed = [name for name, value in now.items() if before[name] != value]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise complaint(str(path), f"the options of these {what}", "something else", "Choose another --out.") from None
+        raise input_error(
+            str(path), f"the options of these {what}", "something else", "Choose another --out."
+        ) from None
     if changed:
         got = f"another --{changed[0].replace('_', '-')}"
-        raise complaint(str(path.parent), f"the options that the {what} began with", got, "Choose another --out.")
+        raise input_error(str(path.parent), f"the options that the {what} began with", got, "Choose another --out.")
 
 
 def _forget(folder: Path, what: str) -> None:
@@ -173,7 +175,7 @@ def _train_apart(config: TrainConfig) -> int | None:
         raise InputError(refusal)
     if process.exitcode:
         got = f"exit code {process.exitcode}"
-        raise complaint(str(config.out), "a run that ends", got, "Call the same command with --out to go on.")
+        raise input_error(str(config.out), "a run that ends", got, "Call the same command with --out to go on.")
     return memory
 
 
@@ -189,4 +191,4 @@ def _work(pipe: Any, config: TrainConfig, threads: int) -> None:
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     else:
-        pipe.send((None if asked_for_team(config) else highest_memory(), None))
+        pipe.send((None if asked_for_processes(config) else highest_memory(), None))

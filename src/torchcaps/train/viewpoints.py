@@ -11,7 +11,7 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.fields import as_json
 from torchcaps._core.files import atomic_write, inside
 from torchcaps.analysis.evaluate import wilson_interval
@@ -48,12 +48,12 @@ class ViewpointTest:
 def compare_viewpoints(config: TrainConfig, beside: str) -> tuple[ViewpointTest, Path]:
     """Train the config's model and the one beside it, match them, and test both. What is done is not done again."""
     if config.viewpoint is None:
-        raise complaint("viewpoint", "azimuth or elevation", "none", "Give --viewpoint azimuth.")
+        raise input_error("viewpoint", "azimuth or elevation", "none", "Give --viewpoint azimuth.")
     model = config.model or "efficient"
     if not config.validation:
-        raise complaint("viewpoint", "a validation part, to match the networks", "none", "Drop --validation 0.")
+        raise input_error("viewpoint", "a validation part, to match the networks", "none", "Drop --validation 0.")
     if model == beside:
-        raise complaint("--beside", "another model than --model", beside, "Choose another one.")
+        raise input_error("--beside", "another model than --model", beside, "Choose another one.")
     config = dataclasses.replace(config, model=model)
     configs = {
         model: config,

@@ -1,7 +1,7 @@
 """Room for intermediate results that is used again from tile to tile.
 
 A tile makes several tensors as large as its votes. To ask the operating system for their pages again and again can take
-longer than to compute them, so tiles after the first take the room of those before, also of those of the last call.
+longer than to compute them, so tiles after the first take the pool of those before, also of those of the last call.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ def _bytes(count: int) -> Tensor:
         return torch.empty(count, dtype=torch.uint8)
 
 
-class Room:
-    """Buffers in the order in which a tile asks for them. watched: somebody looks at votes, and may keep them."""
+class BufferPool:
+    """Buffers in the order in which a tile asks for them. has_hooks: somebody looks at votes, and may keep them."""
 
-    def __init__(self, watched: bool = False) -> None:
-        self.watched = watched
+    def __init__(self, has_hooks: bool = False) -> None:
+        self.has_hooks = has_hooks
         self._buffers: list[Tensor] = []
         self._taken = 0
 
@@ -41,15 +41,15 @@ class Room:
     @contextmanager
     def tile(self) -> Iterator[None]:
         """Whatever is taken inside is free for the next tile."""
-        before = current_room()
-        _current.room, self._taken = self, 0
+        before = current_pool()
+        _current.pool, self._taken = self, 0
         try:
             yield
         finally:
-            _current.room = before
+            _current.pool = before
 
     def kept(self, result: Tensor) -> Tensor:
-        """A result that the next tile will not overwrite: a copy, if it lies in this room."""
+        """A result that the next tile will not overwrite: a copy, if it lies in this pool."""
         place = result.untyped_storage().data_ptr()
         return result.clone() if any(place == buffer.data_ptr() for buffer in self._buffers) else result
 
@@ -64,20 +64,20 @@ _current = threading.local()
 
 
 @contextmanager
-def kept_room(watched: bool = False) -> Iterator[Room]:
+def reused_pool(has_hooks: bool = False) -> Iterator[BufferPool]:
     """Room for the tiles of one call: that of the thread's last call, if it is free and nobody looks at votes."""
-    last: Room | None = getattr(_current, "kept", None)
-    room = Room(watched) if watched or last is None else last
-    _current.kept = None  # a call within this one gets room of its own
-    yield room
-    if not watched and room.bytes <= KEPT_BYTES:
-        _current.kept = room
+    last: BufferPool | None = getattr(_current, "kept", None)
+    pool = BufferPool(has_hooks) if has_hooks or last is None else last
+    _current.kept = None  # a call within this one gets pool of its own
+    yield pool
+    if not has_hooks and pool.bytes <= KEPT_BYTES:
+        _current.kept = pool
 
 
-def current_room() -> Room | None:
-    """The room of the tile that is being worked on, if any."""
-    room: Room | None = getattr(_current, "room", None)
-    return room
+def current_pool() -> BufferPool | None:
+    """The pool of the tile that is being worked on, if any."""
+    pool: BufferPool | None = getattr(_current, "pool", None)
+    return pool
 
 
 def scratch(shape: Sequence[int], like: Tensor, *, shown: bool = False) -> Tensor:
@@ -85,17 +85,17 @@ def scratch(shape: Sequence[int], like: Tensor, *, shown: bool = False) -> Tenso
 
     shown: hooks can see it, so that it is no scratch where there are any.
     """
-    room = current_room()
-    if room is None or like.device.type != "cpu" or (shown and room.watched):
+    pool = current_pool()
+    if pool is None or like.device.type != "cpu" or (shown and pool.has_hooks):
         return torch.empty(*shape, dtype=like.dtype, device=like.device)
-    return room.take(shape, like)
+    return pool.take(shape, like)
 
 
 @contextmanager
 def borrowed(shape: Sequence[int], like: Tensor) -> Iterator[Tensor]:
-    """The same, for the time of a `with` block only: the next to ask gets the same room, still in the cache."""
-    room = current_room()
-    before = room._taken if room is not None else 0
+    """The same, for the time of a `with` block only: the next to ask gets the same pool, still in the cache."""
+    pool = current_pool()
+    before = pool._taken if pool is not None else 0
     yield scratch(shape, like)
-    if room is not None:
-        room._taken = before
+    if pool is not None:
+        pool._taken = before

@@ -20,7 +20,7 @@ from torchcaps.votes.windows import Windows
 Reduce = Callable[..., Tensor]
 
 
-def silence(values: Tensor, mask: Tensor | None, kept: Tensor | None, fill: float) -> Tensor:
+def mask_fill(values: Tensor, mask: Tensor | None, kept: Tensor | None, fill: float) -> Tensor:
     """The values [*b i j] with `fill` for children outside the mask [*b i] and parents not kept [*b j]."""
     if mask is not None:
         values = values.masked_fill(~mask.unsqueeze(-1), fill)
@@ -43,7 +43,7 @@ class Competition:
         self, scores: Tensor, mask: Tensor | None, kept: Tensor | None, *, hard: bool = False, leaky: bool = False
     ) -> Tensor:
         """A softmax of scores [*b i j] over the parents of each child. A child that nobody may take goes to nobody."""
-        scores = silence(scores, mask, kept, -math.inf)
+        scores = mask_fill(scores, mask, kept, -math.inf)
         if not hard and eager():
             couplings: Tensor = _Softmax.apply(scores, self, leaky)
             return couplings
@@ -66,7 +66,7 @@ class OwnParents(Competition):
     ) -> Tensor:
         if kept is not None or hard:
             return super().shares(scores, mask, kept, hard=hard, leaky=leaky)
-        return silence(_softmax(scores, leaky), mask, None, 0)
+        return mask_fill(_softmax(scores, leaky), mask, None, 0)
 
 
 over_own_parents = OwnParents()

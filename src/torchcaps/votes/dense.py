@@ -117,7 +117,7 @@ class Dense:
 
         def make(part: Part, given: tuple[Tensor, ...]) -> Votes | Tensor:
             votes = job.vote(part.poses, given)
-            if job.plain or job.watched:
+            if job.plain or job.has_hooks:
                 return votes
             if votes.dtype in HALVES:
                 if not autocasting(votes.device.type):

@@ -184,7 +184,7 @@ def _run(plan: Plan, count: int) -> tuple[Tensor, ...]:
         own = with_parameters(routing, dict(zip(learned, given[len(weights) :], strict=True)))
         return tuple(islice(plan.route(Part(*part), ready, own), count))  # type: ignore[arg-type]
 
-    return tiled(work, list(plan.batch), [*weights, *learned.values()], plan.rows, job.watched, plan.keep)
+    return tiled(work, list(plan.batch), [*weights, *learned.values()], plan.rows, job.has_hooks, plan.keep)
 
 
 def with_parameters(module: Any, given: dict[str, Tensor], prefix: str = "") -> Any:

@@ -140,7 +140,7 @@ class Job:
         return math.prod(self.gathered.leading[1:])
 
     @property
-    def watched(self) -> bool:
+    def has_hooks(self) -> bool:
         """Do hooks look at votes?"""
         return hooked(self.transform) or hooked(self.routing)
 
@@ -188,7 +188,7 @@ class Job:
         """The votes as products with matrices, or why they are not taken as such."""
         if self.reason is not None:
             return self.reason
-        if self.watched:
+        if self.has_hooks:
             return "hooks look at votes"
         if self.half:
             return "half precision"

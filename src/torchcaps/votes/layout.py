@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from torchcaps._core.precision import autocasting, without_autocast
-from torchcaps.votes.buffers import current_room, scratch
+from torchcaps.votes.buffers import current_pool, scratch
 
 Shape = tuple[int, ...]
 
@@ -98,7 +98,7 @@ def as_votes(parent_first: Tensor, poses: Tensor, dim: int) -> Tensor:
 
 def laid_out_product(left: Tensor, right: Tensor, shape: Shape, order: Shape) -> Tensor:
     """left @ right for each of a batch of matrices, viewed as `shape`, copied so that its axes come in this order."""
-    if torch.compiler.is_compiling() or current_room() is None or autocasting(left.device.type):
+    if torch.compiler.is_compiling() or current_pool() is None or autocasting(left.device.type):
         return torch.bmm(left, right).view(shape).permute(order).contiguous()
     product: Tensor = _LaidOutProduct.apply(left, right, shape, order)
     return product

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.precision import autocast_as_now, without_autocast
-from torchcaps.votes.buffers import Room, kept_room
+from torchcaps.votes.buffers import BufferPool, reused_pool
 from torchcaps.votes.gradients import refuse_second_derivatives
 
 TILE_BYTES = 12 * 2**20
@@ -38,7 +38,7 @@ def tile_bytes(given: int | None = None, device: torch.device | None = None) -> 
     if text is None:
         return TILE_BYTES if device is None or device.type in ("cpu", "meta") else _share_of(device)
     if not text.isdecimal():
-        raise complaint(VARIABLE, "a number of bytes, or 0 for no tiles", repr(text), "Set it to 12582912, say.")
+        raise input_error(VARIABLE, "a number of bytes, or 0 for no tiles", repr(text), "Set it to 12582912, say.")
     return int(text)
 
 
@@ -55,17 +55,17 @@ def tiled(
     batch: list[Tensor | None],
     weights: list[Tensor],
     size: int,
-    watched: bool = False,
+    has_hooks: bool = False,
     keep: bool = False,
 ) -> tuple[Tensor, ...]:
     """`work(batch, weights)` for `size` rows of the batch tensors at a time.
 
-    One tile runs as it is. With more, nothing of a tile is kept for the backward pass but what went in. watched: votes
-    are shown to hooks, which may keep them. keep: autograd may keep what it needs of all tiles.
+    One tile runs as it is. With more, nothing of a tile is kept for the backward pass but what went in. has_hooks:
+    votes are shown to hooks, which may keep them. keep: autograd may keep what it needs of all tiles.
     """
     rows = next(len(part) for part in batch if part is not None)
     if rows <= size:
-        with Room().tile():
+        with BufferPool().tile():
             return work(batch, weights)
     tensors = [*(part for part in batch if part is not None), *weights]
     learning = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
@@ -73,17 +73,19 @@ def tiled(
         tiles = zip(*([None] * -(-rows // size) if part is None else part.split(size) for part in batch), strict=True)
         return tuple(_joined(list(parts)) for parts in zip(*(work(list(tile), weights) for tile in tiles), strict=True))
     if learning:
-        results: tuple[Tensor, ...] = _Tiled.apply(work, len(batch), size, watched, *batch, *weights)
+        results: tuple[Tensor, ...] = _Tiled.apply(work, len(batch), size, has_hooks, *batch, *weights)
         return results
-    return _run(work, batch, weights, size, watched)
+    return _run(work, batch, weights, size, has_hooks)
 
 
-def _run(work: Work, batch: list[Tensor | None], weights: list[Tensor], size: int, watched: bool) -> tuple[Tensor, ...]:
+def _run(
+    work: Work, batch: list[Tensor | None], weights: list[Tensor], size: int, has_hooks: bool
+) -> tuple[Tensor, ...]:
     results = []
-    with kept_room(watched) as room:
+    with reused_pool(has_hooks) as pool:
         for part in _split(batch, size):
-            with room.tile():
-                results.append([room.kept(result) for result in work(part, weights)])
+            with pool.tile():
+                results.append([pool.kept(result) for result in work(part, weights)])
     return tuple(_joined(list(parts)) for parts in zip(*results, strict=True))
 
 
@@ -95,7 +97,7 @@ def _split(batch: list[Any], size: int) -> list[list[Any]]:
 class _Tiled(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, work: Work, parts: int, size: int, watched: bool, *tensors: Tensor | None
+        ctx: Any, work: Work, parts: int, size: int, has_hooks: bool, *tensors: Tensor | None
     ) -> tuple[Tensor, ...]:
         ctx.work, ctx.parts, ctx.size = work, parts, size
         device = next(tensor.device for tensor in tensors if tensor is not None)
@@ -103,7 +105,7 @@ class _Tiled(torch.autograd.Function):
         ctx.devices = [device] if device.type not in ("cpu", "meta") else []
         ctx.random = [torch.get_rng_state(), *map(_random_state, ctx.devices)]
         ctx.set_materialize_grads(False)
-        results = _run(work, list(tensors[:parts]), list(tensors[parts:]), size, watched)  # type: ignore[arg-type]
+        results = _run(work, list(tensors[:parts]), list(tensors[parts:]), size, has_hooks)  # type: ignore[arg-type]
         ctx.save_for_backward(*tensors)
         return results
 
@@ -114,10 +116,10 @@ class _Tiled(torch.autograd.Function):
         if all(gradient is None for gradient in gradients):
             return (None,) * (4 + len(ctx.saved_tensors))
         now = [torch.get_rng_state(), *map(_random_state, ctx.devices)]
-        with kept_room() as room:  # what a tile draws at random, it draws again
+        with reused_pool() as pool:  # what a tile draws at random, it draws again
             try:
                 _set_random(ctx.random, ctx.devices)
-                return None, None, None, None, *_gradients_of_tiles(ctx, list(gradients), room)
+                return None, None, None, None, *_gradients_of_tiles(ctx, list(gradients), pool)
             finally:
                 _set_random(now, ctx.devices)
 
@@ -135,7 +137,7 @@ def _set_random(states: list[Tensor], devices: list[torch.device]) -> None:
         module.set_rng_state(state, *([device] if device.type == "cuda" else []))
 
 
-def _gradients_of_tiles(ctx: Any, gradients: list[Tensor | None], room: Room) -> list[Tensor | None]:
+def _gradients_of_tiles(ctx: Any, gradients: list[Tensor | None], pool: BufferPool) -> list[Tensor | None]:
     """The gradients of all batch tensors and weights, from every tile made again."""
     tensors, needs = list(ctx.saved_tensors), ctx.needs_input_grad[4:]
     weights = zip(tensors[ctx.parts :], needs[ctx.parts :], strict=True)
@@ -150,7 +152,7 @@ def _gradients_of_tiles(ctx: Any, gradients: list[Tensor | None], room: Room) ->
         ]
         inputs = [*rows, *leaves]
         wanted = [index for index, tensor in enumerate(inputs) if tensor is not None and tensor.requires_grad]
-        with room.tile():
+        with pool.tile():
             with torch.enable_grad(), ctx.autocast():
                 results = ctx.work(rows, leaves)
             answered = [(r, g) for r, g in zip(results, given, strict=True) if g is not None and r.requires_grad]
@@ -165,7 +167,7 @@ def _gradients_of_tiles(ctx: Any, gradients: list[Tensor | None], room: Room) ->
         for index, gradient in zip(wanted, found, strict=True):
             if index < ctx.parts:
                 missing = gradient is None
-                for_batch[index].append(torch.zeros_like(inputs[index]) if missing else room.kept(gradient))
+                for_batch[index].append(torch.zeros_like(inputs[index]) if missing else pool.kept(gradient))
             elif gradient is not None:
                 total = for_weights[index - ctx.parts]
                 for_weights[index - ctx.parts] = gradient.clone() if total is None else total.add_(gradient)

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcaps._core.errors import check_choice, check_count, check_positive, complaint
+from torchcaps._core.errors import check_choice, check_count, check_positive, input_error
 from torchcaps.functional import safe_divide
 from torchcaps.votes.layout import as_votes, child_first, laid_out_product
 from torchcaps.votes.linear import Linear
@@ -57,7 +57,7 @@ class VoteTransform(nn.Module):
         self.std = self.fan_in() ** -0.5 if std is None else std
         each = () if in_capsules is None or self.shared_bias else (in_capsules,)
         self.bias = nn.Parameter(torch.zeros(*each, out_capsules, out_dim)) if bias else None
-        self.build()
+        self.reset_parameters()
 
     def fan_in(self) -> int:
         """How many numbers of a pose enter one number of a vote."""
@@ -67,7 +67,7 @@ class VoteTransform(nn.Module):
         """How many numbers of a vote one number of a pose enters."""
         return self.out_dim
 
-    def start_at(self, std: float) -> None:
+    def rescale_weights(self, std: float) -> None:
         """Give the starting weights another standard deviation."""
         with torch.no_grad():
             self.outer_weight().mul_(std / self.std)
@@ -81,7 +81,7 @@ class VoteTransform(nn.Module):
         """The standard deviation to expect of a vote's numbers at the start, from children of length one."""
         return (self.in_dim * self.out_dim) ** -0.5 if self.normalize else self.std
 
-    def build(self) -> None:
+    def reset_parameters(self) -> None:
         """Make the weights."""
         raise NotImplementedError
 
@@ -122,7 +122,7 @@ class VoteTransform(nn.Module):
         """The number of children, which all transforms but the shared one must know."""
         if self.in_capsules is None:
             owner = type(self).__name__
-            raise complaint(owner, "in_capsules", "None", 'Set in_capsules, or use votes="shared".')
+            raise input_error(owner, "in_capsules", "None", 'Set in_capsules, or use votes="shared".')
         return self.in_capsules
 
     def weights(self, *shape: int, std: float | None = None) -> nn.Parameter:
@@ -149,7 +149,7 @@ def _by_norm(weight: Tensor) -> Tensor:
 class FullVotes(VoteTransform):
     """u_j|i = W_ij u_i: a matrix for every pair."""
 
-    def build(self) -> None:
+    def reset_parameters(self) -> None:
         self.weight = self.weights(self.known_children(), self.out_capsules, self.in_dim, self.out_dim)
 
     def ready(self) -> tuple[Tensor, ...]:
@@ -170,7 +170,7 @@ class SharedVotes(VoteTransform):
 
     shared_bias = True
 
-    def build(self) -> None:
+    def reset_parameters(self) -> None:
         self.weight = self.weights(self.out_capsules, self.in_dim, self.out_dim)
 
     def ready(self) -> tuple[Tensor, ...]:
@@ -194,7 +194,7 @@ class FactorisedVotes(VoteTransform):
     def outer_weight(self) -> nn.Parameter:
         return self.parent_weight
 
-    def build(self) -> None:
+    def reset_parameters(self) -> None:
         self.child_weight = self.weights(self.known_children(), self.in_dim, self.out_dim, std=self.in_dim**-0.5)
         parent_std = self.std * (self.in_dim / self.out_dim) ** 0.5
         self.parent_weight = self.weights(self.out_capsules, self.out_dim, self.out_dim, std=parent_std)
@@ -240,11 +240,11 @@ class MatrixVotes(VoteTransform):
         """The same from matrices whose numbers, not whose length, are of size one."""
         return self.fan_in() ** 0.5 * (1 / self.fan_in() if self.normalize else self.std)
 
-    def build(self) -> None:
+    def reset_parameters(self) -> None:
         self.side = math.isqrt(self.in_dim)
         if self.in_dim != self.out_dim or self.side**2 != self.in_dim:
             got = f"in_dim={self.in_dim} and out_dim={self.out_dim}"
-            raise complaint("MatrixVotes", "in_dim = out_dim = a square number", got, "Use 16 for 4x4 matrices.")
+            raise input_error("MatrixVotes", "in_dim = out_dim = a square number", got, "Use 16 for 4x4 matrices.")
         self.weight = self.weights(self.known_children(), self.out_capsules, self.side, self.side)
 
     def ready(self) -> tuple[Tensor, ...]:

@@ -67,7 +67,7 @@ def dense(
     layer = DenseCapsules(children, parents, in_dim, out_dim, iterations=iterations, gradients=gradients)
     poses = squash(torch.randn(batch, children, in_dim)).requires_grad_()
     given = Capsules(poses, length(poses.detach()))
-    weight = layer.votes.weight
+    weight = layer.transform.weight
     pairs = batch * children * parents
     votes = 2 * pairs * in_dim * out_dim
     backward = 2 * iterations - 1 if gradients == "all" else 1
@@ -115,7 +115,7 @@ def conv_em(
     across = competition == "grid"
     return Built(
         lambda: textbook.conv_em(
-            poses, activations, layer.votes.weight, use, active, kernel, stride, iterations, temperature, across
+            poses, activations, layer.transform.weight, use, active, kernel, stride, iterations, temperature, across
         ),
         lambda: layer(Capsules(poses, activations))[:2],
         [poses, *layer.parameters()],
@@ -142,7 +142,7 @@ def capsnet(batch: int = 128) -> Built:
 
 
 def _parts(model: CapsuleModel) -> tuple[nn.Module, Tensor]:
-    return model.primary.poses, model.routed_layers[0].votes.weight
+    return model.primary.poses, model.routed_layers[0].transform.weight
 
 
 def _margin_and_drawing(lengths: Tensor, drawn: Tensor, images: Tensor, labels: Tensor) -> Tensor:
@@ -163,11 +163,11 @@ def matrix(batch: int = 8, sizes: tuple[int, int, int, int] = (32, 32, 32, 32)) 
         for layer, stride in zip(model.routed_layers[:2], (2, 1), strict=True):
             use, active, temperature = _em(layer.routing)
             poses, activations = textbook.conv_em(
-                poses, activations, layer.votes.weight, use, active, 3, stride, 3, temperature, across=True
+                poses, activations, layer.transform.weight, use, active, 3, stride, 3, temperature, across=True
             )
         last = model.routed_layers[2]
         use, active, temperature = _em(last.routing)
-        return textbook.class_em(poses, activations, last.votes.weight, use, active, 3, temperature)[1]
+        return textbook.class_em(poses, activations, last.transform.weight, use, active, 3, temperature)[1]
 
     return Built(
         lambda: (margin_loss(forward(), labels),),

@@ -153,6 +153,6 @@ def text_a(vectors: Tensor, branch: nn.Module, window: int = 3) -> Tensor:
     poses = squash(features.unflatten(1, (types, -1)).permute(0, 3, 1, 2))  # [b t i e]
     windows = poses.unfold(1, window, 1).permute(0, 1, 4, 2, 3).flatten(2, 3)  # [b t (k i) e]
     first, last = branch.layers  # type: ignore[misc]
-    parents = shared_dynamic(windows, first.votes.weight, first.votes.bias).flatten(1, 2)
-    classes = shared_dynamic(parents, last.votes.weight, last.votes.bias)
+    parents = shared_dynamic(windows, first.transform.weight, first.transform.bias).flatten(1, 2)
+    classes = shared_dynamic(parents, last.transform.weight, last.transform.bias)
     return torch.sqrt((classes**2).sum(-1) + 1e-20)

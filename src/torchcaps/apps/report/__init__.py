@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from torchcaps._core import pages
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.files import atomic_write
 from torchcaps._core.progress import bar
 from torchcaps.analysis.evaluate import evaluate
@@ -41,7 +41,7 @@ def write_report(
     model = run.load_model().to(device)
     parts = parts_for(run, None, data_dir)
     if not len(parts.test):
-        raise complaint("report", "examples in the test part", "none", "Train with --test above 0.")
+        raise input_error("report", "examples in the test part", "none", "Train with --test above 0.")
     subject = Subject(run, model, parts, evaluate(model, parts.test), count)
     body = "\n".join(filter(None, (section(subject) for section in bar(SECTIONS, "report", len(SECTIONS)))))
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -42,14 +42,14 @@ def _data(run: Run) -> str:
 def data_section(subject: Subject) -> str:
     parts = {name: part for name, part in subject.parts._asdict().items() if part is not None and len(part)}
     sizes = ", ".join(f"{len(part):,} for {name}" for name, part in parts.items())
-    shape = subject.run.facts.image_shape
+    shape = subject.run.metadata.image_shape
     what = "texts" if shape is None else f"images of {' x '.join(map(str, shape))}"
-    words = pages.paragraph(f"{what.capitalize()} in {len(subject.run.facts.classes)} classes: {sizes}.")
+    words = pages.paragraph(f"{what.capitalize()} in {len(subject.run.metadata.classes)} classes: {sizes}.")
     counted = {name: part.counts() for name, part in parts.items() if hasattr(part, "counts")}
-    if not counted or len(subject.run.facts.classes) > 60:
+    if not counted or len(subject.run.metadata.classes) > 60:
         return pages.heading("Data") + words
     rows = [
-        [label, *(f"{counts.get(label, 0):,}" for counts in counted.values())] for label in subject.run.facts.classes
+        [label, *(f"{counts.get(label, 0):,}" for counts in counted.values())] for label in subject.run.metadata.classes
     ]
     return pages.heading("Data") + words + pages.table(rows, ["class", *counted])
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchcaps._core import pages
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.fields import read_object
 from torchcaps.analysis.ablate import ABLATIONS, ablate
 from torchcaps.analysis.health import health, sample
@@ -24,14 +24,14 @@ from torchcaps.plots.capsules import apart_figure, sheet_figure, triples_figure
 from torchcaps.plots.evaluation import spread
 from torchcaps.plots.health import ablations_figure, entropy_figure
 from torchcaps.plots.trees import tree_figure
-from torchcaps.train.trainee import class_loss
+from torchcaps.train.module import class_loss
 
 
 def reconstructions(subject: Subject) -> str:
     if subject.model.decoder is None:
         return ""
-    test, classes = subject.parts.test, subject.run.facts.classes
-    if subject.run.facts.labels_per_image > 1:
+    test, classes = subject.parts.test, subject.run.metadata.classes
+    if subject.run.metadata.labels_per_image > 1:
         figure = apart_figure(take_apart(subject.model, test), classes)
         words = "Images of two things, taken apart: each class capsule draws its own."
     else:
@@ -50,7 +50,7 @@ def dimensions(subject: Subject) -> str:
         return ""
     (row,) = spread(subject.result, 1).tolist() or [0]
     image = subject.parts.test.batch(_row(row)).inputs[0]
-    figure = sheet_figure(perturb(subject.model, image), subject.run.facts.classes)
+    figure = sheet_figure(perturb(subject.model, image), subject.run.metadata.classes)
     words = "Each row moves one dimension of the winning pose; what changes in the drawing is what the dimension means."
     title = pages.heading("What the dimensions of a pose mean")
     return title + pages.paragraph(words) + pages.picture(figure, "drawings while one dimension moves")
@@ -63,7 +63,7 @@ def trees(subject: Subject) -> str:
     for row in spread(subject.result, 3).tolist():
         image = subject.parts.test.batch(_row(row)).inputs[0]
         tree = routing_tree(trace_image(subject.model, image))
-        figure = tree_figure(tree, subject.run.facts.classes, tree_maps(subject.model, image, tree))
+        figure = tree_figure(tree, subject.run.metadata.classes, tree_maps(subject.model, image, tree))
         parts.append(pages.picture(figure, f"the routing tree of test image {row}"))
     words = "The strongest parts of an image on their way to its class; the wider a line, the stronger the coupling."
     return pages.heading("Routing trees") + pages.paragraph(words) + "".join(parts)
@@ -133,7 +133,7 @@ def question(name: str, subject: Subject) -> str:
     verdicts, examples = found.get("verdicts", []), found.get("examples")
     if not isinstance(examples, int) or not isinstance(verdicts, list):
         got = f"results of {name} without examples or verdicts"
-        raise complaint("report", f"what torchcaps {name} writes", got, f"Call torchcaps {name} again.")
+        raise input_error("report", f"what torchcaps {name} writes", got, f"Call torchcaps {name} again.")
     drawn = {run.path(name, file): alt for file, alt in asked.pictures.items() if run.path(name, file).exists()}
     return "".join(
         [

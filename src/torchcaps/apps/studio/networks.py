@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchcaps._core.errors import complaint, shape_text
+from torchcaps._core.errors import input_error, shape_text
 from torchcaps.analysis.places import receptive_fields
 from torchcaps.data import Examples, load_dataset
 from torchcaps.models import CapsuleModel, ImageModel
@@ -69,10 +69,10 @@ class Network:
         try:
             image = torch.tensor(pixels, dtype=torch.float32)
         except ValueError:
-            raise complaint("studio", expected, "rows of different lengths", remedy) from None
+            raise input_error("studio", expected, "rows of different lengths", remedy) from None
         image = image[None] if image.ndim == 2 else image
         if tuple(image.shape) != self.model.image_shape:
-            raise complaint("studio", expected, shape_text(image.shape), remedy)
+            raise input_error("studio", expected, shape_text(image.shape), remedy)
         return image / 255
 
     def pixels(self, image: Tensor) -> Any:
@@ -87,14 +87,14 @@ def shipped_networks() -> list[Network]:
 
 
 def _shipped(name: str) -> Network:
-    facts = pretrained_facts(name)
+    metadata = pretrained_facts(name)
     return Network(
         name,
-        facts["title"],
+        metadata["title"],
         load_pretrained(name),
-        facts["model"],
-        tuple(facts["classes"]),
-        facts["accuracy"],
+        metadata["model"],
+        tuple(metadata["classes"]),
+        metadata["accuracy"],
         lambda: load_dataset("mnist-5k").test,
     )
 
@@ -104,8 +104,8 @@ def run_networks(folders: Sequence[Path], data_dir: Path | None = None) -> list[
     networks: list[Network] = []
     for folder in folders:
         run = Run.open(folder)
-        if run.facts.image_shape is None:
-            raise complaint(str(folder), "a run on images", "one on texts", "Try torchcaps explain.")
+        if run.metadata.image_shape is None:
+            raise input_error(str(folder), "a run on images", "one on texts", "Try torchcaps explain.")
         names = {network.name for network in networks}
         name = stem = folder.resolve().name
         number = 1
@@ -120,7 +120,7 @@ def run_networks(folders: Sequence[Path], data_dir: Path | None = None) -> list[
                 title,
                 run.load_model(),
                 kind,
-                run.facts.classes,
+                run.metadata.classes,
                 _accuracy(run),
                 lambda run=run: parts_for(run, None, data_dir).test,  # type: ignore[misc]
             )

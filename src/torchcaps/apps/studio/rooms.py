@@ -9,7 +9,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from torchcaps._core.errors import InputError, check_choice, complaint
+from torchcaps._core.errors import InputError, check_choice, input_error
 from torchcaps._core.types import Capsules
 from torchcaps.analysis.clusters import trace_clusters
 from torchcaps.analysis.lastlayer import last_layer
@@ -51,7 +51,7 @@ class _Asked(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _few(cls, given: Any) -> Any:
-        """Each field too many would be a complaint with a page of its own: they are counted first."""
+        """Each field too many would be a input_error with a page of its own: they are counted first."""
         if isinstance(given, dict) and len(given) > FIELDS:
             raise PydanticCustomError("too_long", "too many", {"max_length": FIELDS, "actual_length": len(given)})
         return given
@@ -107,7 +107,7 @@ def clusters_room(asked: ClustersAsked) -> dict[str, Any]:
         raise
     except (RuntimeError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise complaint("clusters", "points and options that routing can work with", reason, "Change them.") from None
+        raise input_error("clusters", "points and options that routing can work with", reason, "Change them.") from None
     return trace.as_dict()
 
 
@@ -157,7 +157,7 @@ def pose_room(network: Network, asked: PoseAsked) -> dict[str, Any]:
     assert network.model.decoder is not None
     label, dim = _label(network, asked.label), network.model.decoder.dim
     if len(asked.pose) != dim:
-        raise complaint("pose", f"{dim} numbers for {network.name}", len(asked.pose), "Send one for each dimension.")
+        raise input_error("pose", f"{dim} numbers for {network.name}", len(asked.pose), "Send one for each dimension.")
     poses = torch.zeros(1, len(network.classes), dim)
     poses[0, label] = torch.tensor(asked.pose)
     capsules = Capsules(poses, torch.ones(poses.shape[:2]))
@@ -191,7 +191,7 @@ def votes_room(network: Network, asked: DigitAsked) -> dict[str, Any]:
 def _label(network: Network, label: int) -> int:
     if label >= len(network.classes):
         expected = f"a class from 0 to {len(network.classes) - 1}"
-        raise complaint(network.name, expected, label, "Send the number of a class.")
+        raise input_error(network.name, expected, label, "Send the number of a class.")
     return label
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps.analysis.clusters import ITERATIVE
 from torchcaps.functional import SQUASHES
 from torchcaps.routing import ROUTINGS, Routing, make_routing
@@ -101,7 +101,7 @@ def describe_routings() -> list[dict[str, Any]]:
             {
                 "name": name,
                 "title": _title(name),
-                "kind": "distance" if made.averages else "direction",
+                "kind": "distance" if made.parents_are_means else "direction",
                 "options": options,
             }
         )
@@ -113,9 +113,9 @@ def read_options(name: str, given: dict[str, Any]) -> dict[str, Any]:
     offered = OPTIONS[name]
     for word, value in given.items():
         if word not in offered:
-            raise complaint(name, f"options among {', '.join(offered)}", repr(word)[:80], "Drop or rename it.")
+            raise input_error(name, f"options among {', '.join(offered)}", repr(word)[:80], "Drop or rename it.")
         if not _fits(offered[word], value):
-            raise complaint(name, f"{word} to be {_wanted(offered[word])}", repr(value)[:80], "Choose such a value.")
+            raise input_error(name, f"{word} to be {_wanted(offered[word])}", repr(value)[:80], "Choose such a value.")
     chosen = {word: {str(one): one for one in told["choices"]} for word, told in offered.items() if "choices" in told}
     return {word: chosen[word][str(value)] if word in chosen else value for word, value in given.items()}
 

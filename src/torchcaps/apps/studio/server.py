@@ -20,7 +20,7 @@ from fastapi.responses import FileResponse, JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
-from torchcaps._core.errors import InputError, check_choice, check_range, complaint
+from torchcaps._core.errors import InputError, check_choice, check_range, input_error
 from torchcaps.analysis.points import POINTS
 from torchcaps.apps.studio import rooms
 from torchcaps.apps.studio.guards import Guard
@@ -131,7 +131,7 @@ def _as_json(work: Callable[[], dict[str, Any]]) -> Response:
         text = json.dumps(told, allow_nan=False, separators=(",", ":"))
     except ValueError:
         remedy = "Choose other points, pixels or options."
-        raise complaint("studio", "numbers that stay finite", "some that do not", remedy) from None
+        raise input_error("studio", "numbers that stay finite", "some that do not", remedy) from None
     return Response(text, media_type="application/json")
 
 
@@ -185,7 +185,7 @@ def free_socket(host: str, port: int | None) -> socket.socket:
     if port is not None:
         check_range("studio", "port", port, 0, 65535)
     if not host.strip():
-        raise complaint("studio", "an address to listen at", repr(host), "Leave --host out, or say 0.0.0.0 for all.")
+        raise input_error("studio", "an address to listen at", repr(host), "Leave --host out, or say 0.0.0.0 for all.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     reason = ""
     for tried in [port] if port is not None else range(PORT, PORT + TRIES):
@@ -204,7 +204,7 @@ def free_socket(host: str, port: int | None) -> socket.socket:
         else:
             return found
     where = f"{host}, port {port}" if port is not None else f"{host}, from port {PORT} on"
-    raise complaint("studio", f"a free port ({where})", reason, "Choose another --port or --host.")
+    raise input_error("studio", f"a free port ({where})", reason, "Choose another --port or --host.")
 
 
 def address_of(listening: socket.socket, host: str) -> str:

@@ -1,6 +1,6 @@
 """Trained networks that come along: weights, and what is known of them. `scripts/pretrain.py` makes them anew.
 
-Each has a folder: facts.json (what it is and how well it does), config.json (every option of its training, for
+Each has a folder: metadata.json (what it is and how well it does), config.json (every option of its training, for
 `torchcaps train --config`) and model.safetensors (the weights in float16).
 """
 
@@ -16,24 +16,24 @@ from torchcaps._core.errors import check_choice
 from torchcaps.models import create_model
 
 FOLDER = Path(__file__).parent
-PRETRAINED = tuple(sorted(path.parent.name for path in FOLDER.glob("*/facts.json")))
+PRETRAINED = tuple(sorted(path.parent.name for path in FOLDER.glob("*/metadata.json")))
 
 
 def pretrained_facts(name: str) -> dict[str, Any]:
     """What is known of a trained network: its title, model, options, image_shape, classes, data and test accuracy."""
     check_choice("load_pretrained", "name", name, PRETRAINED)
-    facts: dict[str, Any] = json.loads((FOLDER / name / "facts.json").read_text())
-    return facts
+    metadata: dict[str, Any] = json.loads((FOLDER / name / "metadata.json").read_text())
+    return metadata
 
 
 def load_pretrained(name: str = "mnist-efficient") -> Any:
     """A trained network by name, ready to use, without a download. `PRETRAINED` lists the names."""
-    facts = pretrained_facts(name)
-    known = {**facts["options"], "image_shape": facts["image_shape"]}
+    metadata = pretrained_facts(name)
+    known = {**metadata["options"], "image_shape": metadata["image_shape"]}
     options: dict[str, Any] = {
         word: tuple(value) if isinstance(value, list) else value for word, value in known.items()
     }
-    model = create_model(facts["model"], classes=len(facts["classes"]), **options)
+    model = create_model(metadata["model"], classes=len(metadata["classes"]), **options)
     model.load_state_dict(load_file(FOLDER / name / "model.safetensors"))  # copied into float32
     return model.eval()
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import torch
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps.votes.native import cache
 from torchcaps.votes.native.compiler import CompilerError, compiled
 from torchcaps.votes.native.fork import survive_forks
@@ -60,7 +60,7 @@ def library(geometry: Geometry, dtype: torch.dtype, lanes: int | None = None) ->
     """The functions of `votes.c` for poses of this size and blocks of so many examples, or why there are none."""
     wish = os.environ.get(VARIABLE, "")
     if wish not in ("", "0", "1"):
-        raise complaint(VARIABLE, "0 or 1", repr(wish), "Unset it to use what the machine has.")
+        raise input_error(VARIABLE, "0 or 1", repr(wish), "Unset it to use what the machine has.")
     if wish == "0":
         return f"{VARIABLE} is 0"
     if dtype not in NAMES:
@@ -69,7 +69,7 @@ def library(geometry: Geometry, dtype: torch.dtype, lanes: int | None = None) ->
         return f"poses have more than {LARGEST} numbers"
     found = _built(geometry, dtype, widest(dtype) if lanes is None else lanes)
     if isinstance(found, str) and wish == "1":
-        raise complaint(VARIABLE, "a C compiler with OpenMP for TORCHCAPS_NATIVE=1", found, "Set it to 0.")
+        raise input_error(VARIABLE, "a C compiler with OpenMP for TORCHCAPS_NATIVE=1", found, "Set it to 0.")
     return found
 
 

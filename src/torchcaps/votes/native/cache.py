@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from torchcaps._core.errors import InputError, complaint
+from torchcaps._core.errors import InputError, input_error
 from torchcaps._core.folders import cache_folder
 
 LARGEST = 64 * 2**20  # bytes of a file that can be one of ours: they have a hundred thousand
@@ -61,7 +61,7 @@ def keep(name: str, content: bytes) -> None:
             _told.add(str(error))
             expected = "a folder that only its owner can write"
             remedy = "Run chmod go-w on it, or set XDG_CACHE_HOME to one of your own: else each process builds anew."
-            warnings.warn(str(complaint("native functions", expected, error, remedy)), stacklevel=2)
+            warnings.warn(str(input_error("native functions", expected, error, remedy)), stacklevel=2)
     except OSError:
         pass  # no home, a folder that cannot be written, a full disk
 

@@ -30,17 +30,17 @@ def predict_command(words: list[str]) -> None:
   cat new.txt | torchcaps predict runs/stars -"""
     options = parse(Predict, words, "predict", examples)
     from torchcaps._core.device import choose_device
-    from torchcaps._core.errors import complaint
+    from torchcaps._core.errors import input_error
     from torchcaps.analysis.predict import answers, collect, text_answers
     from torchcaps.runs.run import Run
 
     if not options.inputs:
-        raise complaint("predict", "files or texts behind the run", "none", "Name at least one.")
+        raise input_error("predict", "files or texts behind the run", "none", "Name at least one.")
     device = choose_device("predict", options.device)
     run = Run.open(options.run)
     files = [Path(name) for name in options.inputs]
     found: Iterator[Any]
-    if run.facts.vocabulary is None:
+    if run.metadata.vocabulary is None:
         found = answers(run, files, device=device)
     else:
         found = text_answers(run, _texts("predict", options, run), device=device)
@@ -52,7 +52,7 @@ def predict_command(words: list[str]) -> None:
             print(",\n" if number else "", indent(as_json(vars(answer)), "  "), sep="", end="")
         print("\n]")
         return
-    if run.facts.vocabulary is not None:
+    if run.metadata.vocabulary is not None:
         for answer in found:
             sure = ", ".join(f"{value:.2f}" for value in answer.confidence)
             print(f"{shown(', '.join(answer.labels)) or '-':<16}  {sure:<10}  {_shortened(answer.text)}")
@@ -76,12 +76,12 @@ def _texts(command: str, options: TextInputs, run: Run) -> Iterator[str]:
 
 def _run_on_texts(command: str, options: TextInputs) -> tuple[Run, list[str]]:
     """The run that a command was given, which must be on texts, and the texts."""
-    from torchcaps._core.errors import complaint
+    from torchcaps._core.errors import input_error
     from torchcaps.runs.run import Run
 
     run = Run.open(options.run)
-    if run.facts.vocabulary is None:
-        raise complaint(command, "a run on texts", "one on images", "Train on texts.")
+    if run.metadata.vocabulary is None:
+        raise input_error(command, "a run on texts", "one on images", "Train on texts.")
     return run, list(_texts(command, options, run))
 
 
@@ -101,18 +101,18 @@ def explain_command(words: list[str]) -> None:
   torchcaps explain runs/stars "not as good as the first one"
   torchcaps explain runs/stars new.csv --html out/why.html --top 8"""
     options = parse(Explain, words, "explain", examples)
-    from torchcaps._core.errors import check_count, complaint
+    from torchcaps._core.errors import check_count, input_error
     from torchcaps.runs.run import Run
 
     check_count("explain", "top", options.top)
     run = Run.open(options.run)
-    if run.facts.vocabulary is None:
+    if run.metadata.vocabulary is None:
         from torchcaps.apps.cli.commands.explain import explain_images
 
         return explain_images(run, options)
     if options.example is not None or options.label is not None or options.grid or options.factors:
         flags = "--example, --label, --grid, --factors"
-        raise complaint(flags, "a run on images", "one on texts", "Drop them.")
+        raise input_error(flags, "a run on images", "one on texts", "Drop them.")
     from torchcaps._core.files import atomic_write
     from torchcaps.analysis.explain import colored, explain_texts, html_page
 
@@ -145,13 +145,13 @@ def similar_command(words: list[str]) -> None:
   torchcaps similar runs/news new.csv
   torchcaps similar runs/news "oil prices rise" archive.csv --top 1"""
     options = parse(Similar, words, "similar", examples)
-    from torchcaps._core.errors import check_count, complaint
+    from torchcaps._core.errors import check_count, input_error
     from torchcaps.analysis.similar import likeness, text_poses
 
     check_count("similar", "top", options.top)
     run, texts = _run_on_texts("similar", options)
     if len(texts) < 2:
-        raise complaint("similar", "at least two texts", len(texts), "Give more.")
+        raise input_error("similar", "at least two texts", len(texts), "Give more.")
     poses = text_poses(run, texts)
     alike = likeness(poses, poses).fill_diagonal_(-2)
     best = alike.topk(min(options.top, len(texts) - 1))

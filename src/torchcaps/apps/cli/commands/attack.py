@@ -24,7 +24,7 @@ def attack_command(words: list[str]) -> None:
   torchcaps attack runs/capsules --beside runs/cnn --methods fgsm bim pgd
   torchcaps attack runs/capsules --transfer runs/cnn --targeted --epsilons 0.1 0.25"""
     options = parse(Attack, words, "attack", examples)
-    from torchcaps._core.errors import check_count, check_range, complaint
+    from torchcaps._core.errors import check_count, check_range, input_error
 
     check_count("attack", "--count", options.count)
     check_count("attack", "--steps", options.steps)
@@ -32,10 +32,10 @@ def attack_command(words: list[str]) -> None:
         check_range("attack", "--epsilons", epsilon, 0.001, 1)
     if not options.epsilons or not options.methods:
         word = "--methods" if options.epsilons else "--epsilons"
-        raise complaint("attack", f"one or more {word}", "none", f"Name some, or drop {word}.")
+        raise input_error("attack", f"one or more {word}", "none", f"Name some, or drop {word}.")
     networks = open_networks("attack", options.run, options.beside, options.data_dir, options.device, options.transfer)
     from torchcaps.analysis.attacks import attack_curves, attack_examples
-    from torchcaps.analysis.shown import some, varied
+    from torchcaps.analysis.images import some, varied
 
     methods, epsilons = list(dict.fromkeys(options.methods)), sorted(set(options.epsilons))
     data = some(networks.test, options.count, options.seed)

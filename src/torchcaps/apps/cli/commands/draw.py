@@ -27,9 +27,9 @@ def draw_command(words: list[str]) -> None:
         return
     drawing = DRAWINGS.get(words[0])
     if drawing is None:
-        from torchcaps._core.errors import complaint
+        from torchcaps._core.errors import input_error
 
-        raise complaint("torchcaps draw", ", ".join(DRAWINGS), repr(words[0]), "Try torchcaps draw --help.")
+        raise input_error("torchcaps draw", ", ".join(DRAWINGS), repr(words[0]), "Try torchcaps draw --help.")
     drawing[0](words[1:])
 
 

@@ -53,7 +53,7 @@ def draw_membership(words: list[str]) -> None:
 
 def _trace(named: str, drawn: PointSet, options: DrawClusters | DrawMembership) -> ClusterTrace:
     """A routing with its options behind commas, on these points."""
-    from torchcaps._core.errors import InputError, complaint
+    from torchcaps._core.errors import InputError, input_error
     from torchcaps.analysis.clusters import trace_clusters
     from torchcaps.runs.config import parse_option
 
@@ -61,13 +61,13 @@ def _trace(named: str, drawn: PointSet, options: DrawClusters | DrawMembership) 
     parents = drawn.parents if options.parents is None else options.parents
     given = dict(parse_option(text) for text in more)
     if given.keys() & {"iterations", "seed", "start", "activations"}:
-        raise complaint(named, "options of the routing alone behind commas", ", ".join(given), "Use the flags.")
+        raise input_error(named, "options of the routing alone behind commas", ", ".join(given), "Use the flags.")
     try:
         return trace_clusters(drawn.points, name, parents, options.iterations, seed=options.seed, **given)
     except InputError:
         raise
     except (RuntimeError, TypeError, ValueError) as error:
-        raise complaint(named, f"values that {name} takes", str(error), "Change them.") from None
+        raise input_error(named, f"values that {name} takes", str(error), "Change them.") from None
 
 
 def _show_trace(title: str, trace: ClusterTrace, drawn: PointSet) -> None:

@@ -35,7 +35,7 @@ def draw_text_model(words: list[str]) -> None:
   torchcaps draw text-model "not as good as the first one" --run runs/stars"""
     options = parse(DrawTextModel, words, "draw text-model", examples)
     place = picture_place(options.out, "text-model.png")
-    from torchcaps._core.errors import complaint
+    from torchcaps._core.errors import input_error
     from torchcaps.analysis.textshapes import text_shapes
     from torchcaps.data import Vocabulary
     from torchcaps.models import create_model
@@ -48,12 +48,12 @@ def draw_text_model(words: list[str]) -> None:
         model = create_model(name, vocabulary=len(vocabulary), classes=2)
     else:
         run = Run.open(options.run)
-        if run.facts.vocabulary is None:
-            raise complaint("draw text-model", "a run on texts", "one on images", "Train on texts.")
+        if run.metadata.vocabulary is None:
+            raise input_error("draw text-model", "a run on texts", "one on images", "Train on texts.")
         name, model, vocabulary = str(run.config.model), run.load_model(), run.words()
     cut = tuple(word for word, _, _ in vocabulary.cut(options.text))
     if not cut:
-        raise complaint("draw text-model", "a text with words", repr(options.text), "Give one.")
+        raise input_error("draw text-model", "a text with words", repr(options.text), "Give one.")
     shapes = text_shapes(model, vocabulary.read([options.text]), cut)
     for layer in (shapes.vectors, *(layer for branch in shapes.branches for layer in branch), shapes.answer):
         print(f"{layer.name:<22}  {' x '.join(map(str, layer.shape))}")

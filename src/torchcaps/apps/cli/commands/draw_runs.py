@@ -92,23 +92,23 @@ def draw_split(words: list[str]) -> None:
 
 def _watched(options: DrawRun, what: str) -> tuple[Voted, Tensor, list[int], tuple[str, ...]]:
     """What the last layer of a run does with one image: its votes, the image, the labels of it, all classes."""
-    from torchcaps._core.errors import complaint
+    from torchcaps._core.errors import input_error
 
     if options.run is None:
         remedy = "Train one (torchcaps train --out runs/mine) and name it with --run."
-        raise complaint(f"draw {what}", "a run of a network of capsules for images", "none", remedy)
+        raise input_error(f"draw {what}", "a run of a network of capsules for images", "none", remedy)
     import torch
 
     from torchcaps.analysis.lastlayer import last_layer
     from torchcaps.runs.run import Run, parts_for
 
     run = Run.open(options.run)
-    if run.facts.vocabulary is not None:
-        raise complaint(f"draw {what}", "a run on images", "one on texts", "Try torchcaps explain.")
+    if run.metadata.vocabulary is not None:
+        raise input_error(f"draw {what}", "a run on images", "one on texts", "Try torchcaps explain.")
     data = getattr(parts_for(run, None, options.data_dir), options.part)
     if not 0 <= options.example < len(data):
         expected = f"an example from 0 to {len(data) - 1}"
-        raise complaint(f"draw {what}", expected, options.example, "Choose another --example.")
+        raise input_error(f"draw {what}", expected, options.example, "Choose another --example.")
     batch = data.batch(torch.tensor([options.example]))
     voted = last_layer(run.load_model(), batch.inputs[0], f"draw {what}")
     return voted, batch.inputs[0], batch.labels[0].flatten().tolist(), data.classes

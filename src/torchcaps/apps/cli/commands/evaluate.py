@@ -25,10 +25,10 @@ def evaluate_command(words: list[str]) -> None:
     examples = """\
   torchcaps evaluate runs/mine
   torchcaps evaluate runs/translated --data affnist
-  torchcaps evaluate runs/stars --floor"""
+  torchcaps evaluate runs/stars --baseline"""
     options = parse(Evaluate, words, "evaluate", examples)
     from torchcaps._core.device import choose_device
-    from torchcaps._core.errors import complaint
+    from torchcaps._core.errors import input_error
     from torchcaps.analysis.evaluate import evaluate
     from torchcaps.data import Strings
     from torchcaps.runs.card import write_card
@@ -42,14 +42,14 @@ def evaluate_command(words: list[str]) -> None:
         wanted = {"familiar viewpoints": parts.test, "novel viewpoints": parts.novel}
     empty = [name for name, data in wanted.items() if not len(data)]
     if empty:
-        raise complaint("evaluate", f"examples in the {empty[0]} part", "none", "Choose another --part or --data.")
-    if options.floor and (run.facts.vocabulary is None or options.data is not None):
-        got = "one on images" if run.facts.vocabulary is None else "--data beside it"
-        raise complaint("--floor", "a run on texts, and its own data", got, "Drop --floor.")
-    if options.floor and isinstance(parts.train.texts, Strings):
+        raise input_error("evaluate", f"examples in the {empty[0]} part", "none", "Choose another --part or --data.")
+    if options.baseline and (run.metadata.vocabulary is None or options.data is not None):
+        got = "one on images" if run.metadata.vocabulary is None else "--data beside it"
+        raise input_error("--baseline", "a run on texts, and its own data", got, "Drop --baseline.")
+    if options.baseline and isinstance(parts.train.texts, Strings):
         got = f"{len(parts.train):,} that are read from a file"
-        raise complaint(
-            "--floor", "training texts that fit in memory", got, "Drop --floor, or raise TORCHCAPS_DATA_BYTES."
+        raise input_error(
+            "--baseline", "training texts that fit in memory", got, "Drop --baseline, or raise TORCHCAPS_DATA_BYTES."
         )
     model = run.load_model().to(device)
     if options.patches:
@@ -58,7 +58,7 @@ def evaluate_command(words: list[str]) -> None:
         model = Patches(model)
     results = {name: evaluate(model, data) for name, data in wanted.items()}
     source = options.data or run.config.data
-    if options.floor:
+    if options.baseline:
         from torchcaps.analysis.baselines import bag_of_words
 
         results["logistic regression"] = bag_of_words(parts.train, next(iter(wanted.values())))

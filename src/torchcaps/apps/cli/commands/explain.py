@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 def explain_images(run: Run, options: Explain) -> None:
     """Tables of classes and parts for pictures or an example, pictures in RUN/explain; and the grid, and factors."""
-    from torchcaps._core.errors import check_choice, complaint
+    from torchcaps._core.errors import check_choice, input_error
     from torchcaps.analysis.reconstruct import check_decoder
     from torchcaps.models import CapsuleModel
     from torchcaps.plots.style import save_figures
 
     if options.html is not None:
-        raise complaint("--html", "a run on texts", "one on images", "Drop it: pictures go into RUN/explain.")
+        raise input_error("--html", "a run on texts", "one on images", "Drop it: pictures go into RUN/explain.")
     if options.inputs and options.example is not None:
-        raise complaint("explain", "picture files or --example", "both", "Drop one of them.")
+        raise input_error("explain", "picture files or --example", "both", "Drop one of them.")
     if not (options.inputs or options.example is not None or options.grid or options.factors):
-        raise complaint("explain", "picture files behind the run", "none", "Name some, or give --example 0.")
+        raise input_error("explain", "picture files behind the run", "none", "Name some, or give --example 0.")
     if options.label is not None:
-        check_choice("explain", "--label", options.label, run.facts.classes)
+        check_choice("explain", "--label", options.label, run.metadata.classes)
     model = run.load_model()
     if options.grid:
         check_decoder("--grid", model)
     if options.factors and not isinstance(model, CapsuleModel):
-        raise complaint("--factors", "a capsule network", run.config.model, "Drop it.")
+        raise input_error("--factors", "a capsule network", run.config.model, "Drop it.")
     folder = run.path("explain")
     summary: dict[str, Any] = {"pictures": []}
 
@@ -73,7 +73,7 @@ def _images(run: Run, options: Explain) -> Iterator[tuple[str, Tensor, str | Non
     """Names, images and true classes where they are known: of the files, or the example of the test part."""
     import torch
 
-    from torchcaps._core.errors import complaint
+    from torchcaps._core.errors import input_error
     from torchcaps.analysis.predict import read_pictures
     from torchcaps.runs.run import parts_for
 
@@ -81,9 +81,9 @@ def _images(run: Run, options: Explain) -> Iterator[tuple[str, Tensor, str | Non
         test = parts_for(run, None, options.data_dir).test
         if not 0 <= options.example < len(test):
             expected = f"a number from 0 to {len(test) - 1}"
-            raise complaint("--example", expected, options.example, "Choose one of the test part.")
+            raise input_error("--example", expected, options.example, "Choose one of the test part.")
         batch = test.batch(torch.tensor([options.example]))
-        truth = " and ".join(run.facts.classes[label] for label in batch.labels.flatten().tolist())
+        truth = " and ".join(run.metadata.classes[label] for label in batch.labels.flatten().tolist())
         yield f"test-{options.example}", batch.inputs[0], truth
         return
     taken: dict[str, int] = {}
@@ -109,7 +109,7 @@ def _explained(
     from torchcaps.plots.capsules import drawing_figure, sheet_figure
     from torchcaps.plots.trees import moves_figure, tree_figure
 
-    classes, things = run.facts.classes, run.facts.labels_per_image
+    classes, things = run.metadata.classes, run.metadata.labels_per_image
     with torch.no_grad():
         activations = model(image[None]).activations[0]
     check_answers("explain", activations)
@@ -157,9 +157,9 @@ def _grid(model: ImageModel, run: Run, options: Explain) -> tuple[dict[str, Any]
     from torchcaps.runs.run import parts_for
 
     test = parts_for(run, None, options.data_dir).test
-    if run.facts.labels_per_image > 1:
+    if run.metadata.labels_per_image > 1:
         found = asdict(presence(model, test))
-        return {"overlap": found}, {"overlap.png": apart_figure(take_apart(model, test), run.facts.classes)}
+        return {"overlap": found}, {"overlap.png": apart_figure(take_apart(model, test), run.metadata.classes)}
     cases = draw_triples(model, test)
     right = (cases.labels == cases.answers)[:, 0]
     from_truth = ~right & (cases.sources == cases.labels)[:, 0]
@@ -173,7 +173,7 @@ def _grid(model: ImageModel, run: Run, options: Explain) -> tuple[dict[str, Any]
             ("mistakes, from the truth", from_truth),
         )
     }
-    return {"reconstruction errors": errors}, {"grid.png": triples_figure(cases, run.facts.classes)}
+    return {"reconstruction errors": errors}, {"grid.png": triples_figure(cases, run.metadata.classes)}
 
 
 def _factors(model: ImageModel, run: Run, options: Explain) -> tuple[dict[str, Any], dict[str, Figure]]:

@@ -13,10 +13,10 @@ def export_command(words: list[str]) -> None:
   torchcaps export runs/mine --onnx --out mine.onnx
   torchcaps export runs/mine --torch"""
     options = parse(Export, words, "export", examples)
-    from torchcaps._core.errors import complaint
+    from torchcaps._core.errors import input_error
 
     if options.onnx and options.torch:
-        raise complaint("export", "one of --onnx and --torch", "both", "Call it twice.")
+        raise input_error("export", "one of --onnx and --torch", "both", "Call it twice.")
     from torchcaps.apps.export import export_run
     from torchcaps.runs.run import Run
 

@@ -28,13 +28,13 @@ def health_command(words: list[str]) -> None:
 
     check_count("health", "--count", options.count)
     from torchcaps._core.device import choose_device
-    from torchcaps._core.errors import complaint
+    from torchcaps._core.errors import input_error
     from torchcaps.analysis.ablate import ablate
     from torchcaps.analysis.health import health, sample
     from torchcaps.analysis.layers import named_layers
     from torchcaps.plots.health import health_pictures
     from torchcaps.runs.run import Run, parts_for
-    from torchcaps.train.trainee import class_loss
+    from torchcaps.train.module import class_loss
 
     device = choose_device("health", options.device)
     run = Run.open(options.run)
@@ -42,7 +42,7 @@ def health_command(words: list[str]) -> None:
     named_layers("health", model)
     parts = parts_for(run, None, options.data_dir)
     if not len(parts.test):
-        raise complaint("health", "examples in the test part", "none", "Train with --test above 0.")
+        raise input_error("health", "examples in the test part", "none", "Train with --test above 0.")
     data = sample(parts.test, options.count)
     found = health(model, data, partial(class_loss, run.config.loss or model.loss, model))
     without = None

@@ -26,8 +26,8 @@ def jumble_command(words: list[str]) -> None:
 
     check_count("jumble", "--count", options.count)
     networks = open_networks("jumble", options.run, options.beside, options.data_dir, options.device)
+    from torchcaps.analysis.images import some, varied
     from torchcaps.analysis.jumble import jumble_test, jumbled_sets, no_pairs
-    from torchcaps.analysis.shown import some, varied
 
     data = some(networks.test, options.count, options.seed)
     sets = jumbled_sets(data, options.seed)

@@ -33,24 +33,26 @@ def open_networks(
 ) -> Networks:
     """The runs, all on images of one shape and the same classes."""
     from torchcaps._core.device import choose_device
-    from torchcaps._core.errors import complaint
+    from torchcaps._core.errors import input_error
     from torchcaps.runs.run import Run, parts_for
 
     chosen = choose_device(command, device)
     folders = [folder, *beside, *([] if source is None else [source])]
     runs = [Run.open(path) for path in folders]
     for run in runs:
-        if run.facts.image_shape is None:
-            raise complaint(f"torchcaps {command}", "a run on images", f"{run.folder}, on texts", "Choose another run.")
+        if run.metadata.image_shape is None:
+            raise input_error(
+                f"torchcaps {command}", "a run on images", f"{run.folder}, on texts", "Choose another run."
+            )
         _check_alike(runs[0], run)
     test = parts_for(runs[0], None, data_dir).test
     if not len(test):
-        raise complaint(f"torchcaps {command}", "examples in the test part", "none", "Choose another run.")
+        raise input_error(f"torchcaps {command}", "examples in the test part", "none", "Choose another run.")
     models = [run.load_model().to(chosen) for run in runs]
     last = None if source is None else models.pop()
     places = [path.resolve() for path in [folder, *beside]]
     if len(set(places)) < len(places):
-        raise complaint(f"torchcaps {command}", "other runs beside the run", "the same one", "Name each run once.")
+        raise input_error(f"torchcaps {command}", "other runs beside the run", "the same one", "Name each run once.")
     names = [path.name for path in places]
     unique = [name if names.count(name) == 1 else str(path) for name, path in zip(names, folders, strict=False)]
     return Networks(runs[0], dict(zip(unique, models, strict=True)), test, last)
@@ -58,15 +60,15 @@ def open_networks(
 
 def _check_alike(first: Run, run: Run) -> None:
     """Refuse a run on other classes or images of another shape; warn where it was tested on others."""
-    from torchcaps._core.errors import complaint, shape_text
+    from torchcaps._core.errors import input_error, shape_text
 
     def told(run: Run) -> tuple[str, str]:
-        return f"classes {', '.join(run.facts.classes)}", f"images {shape_text(run.facts.image_shape or ())}"
+        return f"classes {', '.join(run.metadata.classes)}", f"images {shape_text(run.metadata.image_shape or ())}"
 
     for expected, got in zip(told(first), told(run), strict=True):
         if expected != got:
-            raise complaint(str(run.folder), f"{expected}, as in {first.folder}", got, "Choose another run.")
-    if run.facts.fingerprints.get("test") != first.facts.fingerprints.get("test"):
+            raise input_error(str(run.folder), f"{expected}, as in {first.folder}", got, "Choose another run.")
+    if run.metadata.fingerprints.get("test") != first.metadata.fingerprints.get("test"):
         warnings.warn(f"{run.folder} has another test part: it may have trained on these images", stacklevel=3)
 
 

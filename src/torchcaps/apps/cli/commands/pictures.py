@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 def picture_place(out: Path | None, name: str) -> Path:
     """The file to write: the one that was asked for, if it is of the right kind, or this name in the working folder."""
-    from torchcaps._core.errors import complaint
+    from torchcaps._core.errors import input_error
 
     kinds = (".gif",) if name.endswith(".gif") else (".png", ".svg", ".pdf")
     if out is not None and out.suffix.lower() not in kinds:
-        raise complaint("--out", f"a file name that ends in {', '.join(kinds)}", repr(str(out)), "Rename it.")
+        raise input_error("--out", f"a file name that ends in {', '.join(kinds)}", repr(str(out)), "Rename it.")
     return out or Path(name)
 
 

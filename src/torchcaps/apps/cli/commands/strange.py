@@ -11,7 +11,7 @@ from torchcaps.apps.cli.commands.networks import open_networks, print_pictures, 
 from torchcaps.apps.cli.parsing import parse
 
 if TYPE_CHECKING:
-    from torchcaps.analysis.shown import Shown
+    from torchcaps.analysis.images import InMemoryImages
     from torchcaps.analysis.strange import Roc
     from torchcaps.apps.cli.options import Strange
 
@@ -25,13 +25,13 @@ def strange_command(words: list[str]) -> None:
   torchcaps strange runs/mine
   torchcaps strange runs/mnist --against fashion-mnist kmnist noise"""
     options = parse(Strange, words, "strange", examples)
-    from torchcaps._core.errors import check_count, complaint
+    from torchcaps._core.errors import check_count, input_error
 
     check_count("strange", "--count", options.count)
     if not options.against:
-        raise complaint("strange", "one or more --against", "none", "Name some, or drop --against.")
+        raise input_error("strange", "one or more --against", "none", "Name some, or drop --against.")
     networks = open_networks("strange", options.run, (), options.data_dir, options.device)
-    from torchcaps.analysis.shown import some
+    from torchcaps.analysis.images import some
     from torchcaps.analysis.strange import MADE, strange_images, strange_test
 
     (model,) = networks.models.values()
@@ -72,10 +72,10 @@ def strange_command(words: list[str]) -> None:
     print_pictures(save_figures({"roc.png": roc_figure(results, strange)}, target))
 
 
-def _other_data(options: Strange, word: str, data: Shown, folder: Path | None) -> Shown:
+def _other_data(options: Strange, word: str, data: InMemoryImages, folder: Path | None) -> InMemoryImages:
     """Images of another data set, in the shape that the run knows."""
-    from torchcaps._core.errors import complaint
-    from torchcaps.analysis.shown import some
+    from torchcaps._core.errors import input_error
+    from torchcaps.analysis.images import some
     from torchcaps.analysis.strange import as_shown
     from torchcaps.data import Splits, TextSet, open_data
 
@@ -85,7 +85,7 @@ def _other_data(options: Strange, word: str, data: Shown, folder: Path | None) -
     found = open_data(word, folder=folder, size=size)
     part: Any = found.test if isinstance(found, Splits) else found
     if isinstance(part, TextSet):
-        raise complaint(
+        raise input_error(
             "--against", "images, noise, jumbled, attacked or scattered", f"{word}, which are texts", "Choose another."
         )
     return as_shown(some(part, options.count, options.seed).images, data)

@@ -27,15 +27,15 @@ def train_command(words: list[str]) -> None:
         loaded = _values(load_config(options.config), TrainConfig)
         loaded |= {"out": None} | ({"label": ()} if options.label else {})
         options = parse(Train, words, "train", examples, Train(**loaded))
-    from torchcaps._core.errors import complaint
+    from torchcaps._core.errors import input_error
 
     if options.resume is not None and replace(options, resume=None, devices=None, nodes=None, data_dir=None) != Train():
         expected = "no other options but --devices, --nodes and --data-dir: a run goes on as it began"
-        raise complaint("train --resume", expected, "some", "Drop them.")
+        raise input_error("train --resume", expected, "some", "Drop them.")
     from torchcaps.runs.run import Run
     from torchcaps.train import resume, train, train_folds
+    from torchcaps.train.distributed import one_voice
     from torchcaps.train.log import say
-    from torchcaps.train.team import one_voice
 
     config = TrainConfig(**_values(options, TrainConfig))
     with one_voice():

@@ -19,7 +19,7 @@ class Evaluate:
     """The run folder."""
     data: Annotated[str | None, arg(metavar="DATA", help_behavior_hint="")] = None
     """Other data than the run's own: a name, a folder or a file. All of a folder or file is used."""
-    floor: bool = False
+    baseline: bool = False
     """Of the run's own texts, also: what a logistic regression on their words reaches (TF-IDF, scikit-learn)."""
     part: Literal["test", "validation", "train"] = "test"
     """The part of the data."""

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchcaps._core.errors import InputError, complaint
+from torchcaps._core.errors import InputError, input_error
 from torchcaps._core.folders import cache_folder, private_folder
 
 Item = TypeVar("Item")
@@ -66,7 +66,7 @@ def most_bytes() -> int:
     if text is None:
         return MOST_BYTES
     if not text.isdecimal():
-        raise complaint(VARIABLE, "a number of bytes", repr(text), f"Set it to {MOST_BYTES}, say.")
+        raise input_error(VARIABLE, "a number of bytes", repr(text), f"Set it to {MOST_BYTES}, say.")
     return int(text)
 
 
@@ -120,7 +120,7 @@ class Records:
     def _full(self, got: str, expected: int = 0) -> Exception:
         room = f"{expected / 1e9:,.1f} GB free" if expected else "room"
         remedy = "Make room, or let TORCHCAPS_DATA name another folder."
-        return complaint(self.owner, f"{room} in {data_folder()} for data that do not fit in memory", got, remedy)
+        return input_error(self.owner, f"{room} in {data_folder()} for data that do not fit in memory", got, remedy)
 
     def __len__(self) -> int:
         return len(self.ends) - 1

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from torchcaps._core.files import atomic_write, lines_of, read_text
+from torchcaps.data.disk_store import Names, strings
 from torchcaps.data.packed import open_text
-from torchcaps.data.stored import Names, strings
 
 
 def write_names(path: Path, parts: Mapping[str, Names]) -> None:

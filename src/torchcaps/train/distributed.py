@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
+from torch import distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.multiprocessing.spawn import ProcessExitedException, spawn
 from tqdm.auto import tqdm
 
 from torchcaps._core.device import choose_device
-from torchcaps._core.errors import InputError, complaint
+from torchcaps._core.errors import InputError, input_error
 from torchcaps.runs.config import TrainConfig
 
 OURS = "torchcaps"  # the run id of processes that we started
@@ -44,17 +45,17 @@ class Member(NamedTuple):
 
 def joined() -> bool:
     """Is this process one of those that torchrun, or we, have started?"""
-    return distributed.is_torchelastic_launched()
+    return dist.is_torchelastic_launched()
 
 
-def here() -> Member:
+def this_process() -> Member:
     return Member(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])) if joined() else Member()
 
 
 def sizes() -> tuple[int, int]:
     """Processes of this machine, and machines, as the environment says."""
     local = int(os.environ["LOCAL_WORLD_SIZE"]) if joined() else 1
-    return local, here().world // local
+    return local, this_process().world // local
 
 
 def asked(config: TrainConfig) -> bool:
@@ -62,29 +63,29 @@ def asked(config: TrainConfig) -> bool:
     return not joined() and ((config.devices or 1) * (config.nodes or 1) > 1 or config.strategy == "ddp")
 
 
-def check_team(config: TrainConfig) -> None:
+def check_processes(config: TrainConfig) -> None:
     """Refuse what this machine, or torchrun, does not have."""
     if joined():
         for name, count in zip(("devices", "nodes"), sizes(), strict=True):
             if getattr(config, name) not in (None, count):
                 expected = f"{count}, as torchrun started them"
-                raise complaint(f"--{name}", expected, getattr(config, name), f"Drop --{name}.")
+                raise input_error(f"--{name}", expected, getattr(config, name), f"Drop --{name}.")
         return
     if asked(config) and getattr(current_process(), "_inheriting", False):  # a child of ours that has yet to begin
         expected = 'a script that trains under if __name__ == "__main__":, as every process imports it'
-        raise complaint("devices", expected, "a call outside of that", "Put it there, or use the command line.")
+        raise input_error("devices", expected, "a call outside of that", "Put it there, or use the command line.")
     kind = choose_device("train", config.device).type
     most = {"cpu": os.cpu_count() or 1, "cuda": torch.cuda.device_count()}.get(kind, 1)
     if (config.devices or 1) > most:
         what = {"cpu": "the cores of this machine", "cuda": "the GPUs of this machine"}.get(kind, f"with {kind}")
-        raise complaint("--devices", f"at most {most}, {what}", config.devices, "Ask for fewer.")
+        raise input_error("--devices", f"at most {most}, {what}", config.devices, "Ask for fewer.")
     if (config.nodes or 1) > 1:
         missing = [name for name in NEEDED if name not in os.environ]
         if missing:
             remedy = "Set them on every node, or use torchrun (docs/scale.md)."
-            raise complaint("--nodes", f"{', '.join(NEEDED)} in the environment", f"no {missing[0]}", remedy)
+            raise input_error("--nodes", f"{', '.join(NEEDED)} in the environment", f"no {missing[0]}", remedy)
         if config.out is None:
-            raise complaint("--nodes", "a folder that all nodes know", "no --out", "Give --out FOLDER.")
+            raise input_error("--nodes", "a folder that all nodes know", "no --out", "Give --out FOLDER.")
 
 
 def is_other_node(config: TrainConfig) -> bool:
@@ -160,12 +161,12 @@ def end_with_parent() -> None:
 
 def _loss(folder: Path, world: int, got: str) -> InputError:
     remedy = f"Go on with: torchcaps train --resume {folder}"
-    return complaint(str(folder), f"{world} processes that work to the end", got, remedy)
+    return input_error(str(folder), f"{world} processes that work to the end", got, remedy)
 
 
 def _hush() -> None:
     """Only the first process prints, and hears Ctrl-C; without it the others end by themselves."""
-    if here().rank:
+    if this_process().rank:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         warnings.simplefilter("ignore")
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -186,13 +187,13 @@ def one_voice() -> Iterator[None]:
         sys.exit(2)
 
 
-def tell(folder: Path) -> None:
+def announce_folder(folder: Path) -> None:
     """Let the others know the folder of the run, once it is there."""
     if joined():
         _store().set("folder", str(folder.resolve()))
 
 
-def hear() -> Path:
+def wait_for_folder() -> Path:
     return Path(_store().get("folder").decode())
 
 
@@ -213,7 +214,7 @@ def _may_speak() -> bool:
 
 def is_loss(error: BaseException) -> bool:
     """Does the error say that another process can no longer be reached?"""
-    return joined() and (isinstance(error, distributed.DistError) or "gloo" in str(error).lower())
+    return joined() and (isinstance(error, dist.DistError) or "gloo" in str(error).lower())
 
 
 def leave(folder: Path) -> NoReturn:
@@ -221,7 +222,7 @@ def leave(folder: Path) -> NoReturn:
     if _ours():
         time.sleep(2)  # the parent is to see the lost process first
     elif _may_speak():
-        print(_loss(folder, here().world, "one that did not"), file=sys.stderr, flush=True)
+        print(_loss(folder, this_process().world, "one that did not"), file=sys.stderr, flush=True)
     os._exit(1)
 
 
@@ -233,8 +234,8 @@ def leave_when_told(folder: Path) -> None:
 
 def summed(values: Tensor, device: torch.device) -> Tensor:
     """The sum of what all processes hold; of one process, its own."""
-    if not distributed.is_initialized():
+    if not dist.is_initialized():
         return values
     total = values.detach().to(device, copy=True)
-    distributed.all_reduce(total)
+    dist.all_reduce(total)
     return total.to(values.device)

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, nll_loss, one_hot
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from torchcaps._core.errors import complaint
+from torchcaps._core.errors import input_error
 from torchcaps._core.types import Capsules
 from torchcaps.analysis.evaluate import hits
 from torchcaps.data import AUGMENTATIONS, Batch, Examples, TextSet
 from torchcaps.layers import VoteTransform
 from torchcaps.losses import margin_loss, reconstruction_loss, spread_loss, spread_margin
 from torchcaps.models import ImageModel, Model
-from torchcaps.runs.config import TrainConfig, filled
-from torchcaps.train.team import Member, summed
+from torchcaps.runs.config import TrainConfig, required
+from torchcaps.train.distributed import Member, summed
 
 
 def class_loss(
@@ -38,7 +38,7 @@ def class_loss(
             return binary_cross_entropy_with_logits(capsules.poses.squeeze(-1), truth.to(capsules.poses.dtype))
         if model.loss == "nll":
             remedy = "Choose dynamic, entropy, attention, inverted, em, heinsen or variational."
-            raise complaint("train", "a routing whose parents do not share one", "one that does", remedy)
+            raise input_error("train", "a routing whose parents do not share one", "one that does", remedy)
         return margin_loss(activations, truth, down_weight=down_weight)
     if kind == "margin":
         return margin_loss(activations, labels, down_weight=down_weight)
@@ -78,7 +78,7 @@ def parameter_groups(model: nn.Module, lr: float) -> list[dict[str, Any]]:
     return [*groups, {"params": [p for p in model.parameters() if p not in taken and p.requires_grad], "lr": lr}]
 
 
-class Share(NamedTuple):
+class BatchShard(NamedTuple):
     """What one process sees of a batch. weight: what its mean loss counts for among those of its step, in such a way
     that the mean over processes is the mean over examples; 0 where it only keeps step with the others."""
 
@@ -86,7 +86,7 @@ class Share(NamedTuple):
     weight: float
 
 
-class Order(Sampler[tuple[Tensor, float]]):
+class ShardedBatchSampler(Sampler[tuple[Tensor, float]]):
     """The rows of each batch in their order, and their weight; of several processes, the share of one.
 
     A step takes `accumulate` batches. Batches smaller than the number of processes leave some without an example:
@@ -112,7 +112,7 @@ class Order(Sampler[tuple[Tensor, float]]):
                 yield (own if len(own) else batch[:1]), weight
 
 
-class EpochOrder(Order):
+class EpochOrder(ShardedBatchSampler):
     """A random order that depends on the seed and the epoch alone, however many processes there are.
 
     Texts of about the same length come together, in steps of so many, so that little is spent on padding.
@@ -153,7 +153,7 @@ def draw_seed(seed: int, number: int) -> int:
     return seed * 100_000_007 + number
 
 
-class _Shares(Dataset[Share]):
+class _Shares(Dataset[BatchShard]):
     """Rows of a data set, fetched a batch at a time."""
 
     def __init__(self, data: Examples) -> None:
@@ -162,16 +162,16 @@ class _Shares(Dataset[Share]):
     def __len__(self) -> int:
         return len(self.data)
 
-    def __getitem__(self, item: tuple[Tensor, float]) -> Share:
+    def __getitem__(self, item: tuple[Tensor, float]) -> BatchShard:
         rows, weight = item
-        return Share(self.data.batch(rows), weight)
+        return BatchShard(self.data.batch(rows), weight)
 
 
-def loader(data: Examples, order: Order) -> DataLoader[Share]:
+def loader(data: Examples, order: ShardedBatchSampler) -> DataLoader[BatchShard]:
     return DataLoader(_Shares(data), batch_size=None, sampler=order, collate_fn=lambda share: share)
 
 
-class Trainee(pl.LightningModule):
+class TrainingModule(pl.LightningModule):
     """A model with its losses, its optimizer and what is counted in each epoch."""
 
     def __init__(self, model: Model, config: TrainConfig, steps: int) -> None:
@@ -189,14 +189,14 @@ class Trainee(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         config = self.config
-        groups = parameter_groups(self.model, filled(config.lr))
+        groups = parameter_groups(self.model, required(config.lr))
         rates = self.trainer.strategy.broadcast([group["lr"] for group in groups])  # other processors round otherwise
         for group, rate in zip(groups, rates, strict=True):
             group["lr"] = rate
-        optimizer = torch.optim.AdamW(groups, weight_decay=filled(config.weight_decay), fused=True)
+        optimizer = torch.optim.AdamW(groups, weight_decay=required(config.weight_decay), fused=True)
 
         def factor(step: int) -> float:
-            return learning_rate_factor(filled(config.schedule), step, self.steps)
+            return learning_rate_factor(required(config.schedule), step, self.steps)
 
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
@@ -215,7 +215,7 @@ class Trainee(pl.LightningModule):
     def on_train_epoch_start(self) -> None:
         self.sums["train"].zero_()
 
-    def training_step(self, share: Share, index: int) -> Tensor:
+    def training_step(self, share: BatchShard, index: int) -> Tensor:
         count = self.config.accumulate
         number = self.global_step * count + index % count  # every batch draws for itself, and in it every process
         torch.manual_seed(draw_seed(self.config.seed, number * self.trainer.world_size + self.global_rank))
@@ -252,12 +252,12 @@ class Trainee(pl.LightningModule):
     def _stop(self, what: str, value: float) -> None:
         step, epoch = self.global_step, self.current_epoch + 1
         remedy = f"Try a lower --lr than {self.config.lr:g}; the weights from before are kept."
-        raise complaint("train", f"a finite {what}", f"{value} at step {step} in epoch {epoch}", remedy)
+        raise input_error("train", f"a finite {what}", f"{value} at step {step} in epoch {epoch}", remedy)
 
     def on_validation_epoch_start(self) -> None:
         self.sums["validation"].zero_()
 
-    def validation_step(self, share: Share, index: int) -> None:
+    def validation_step(self, share: BatchShard, index: int) -> None:
         batch, weight = share
         capsules = self.model(batch.inputs)
         if weight:

@@ -22,8 +22,8 @@ from torchcaps._core.errors import InputError
 from torchcaps.data import AUGMENTATIONS, ImageSet
 from torchcaps.runs.config import TrainConfig
 from torchcaps.train import resume, train
-from torchcaps.train.team import Member, check_team
-from torchcaps.train.trainee import EpochOrder, Order
+from torchcaps.train.distributed import Member, check_processes
+from torchcaps.train.module import EpochOrder, ShardedBatchSampler
 
 # No batch norm, no augmentation, and a last batch of one example: one of two processes has nothing in it.
 NETWORK = ["--model", "capsnet", "--option", "channels=8", "--option", "capsules=2", "--reconstruction", 0]
@@ -100,7 +100,7 @@ def test_shares_of_all_processes_are_the_batches_of_one(size, batch, accumulate,
 def test_weighted_means_are_the_mean_of_the_step(size, batch, accumulate, world):
     """As training takes them: the mean over processes, the sum over batches divided by their usual number."""
     losses = torch.arange(size, dtype=torch.float64).square()
-    orders = [list(Order(digits(size), batch, accumulate, Member(rank, world))) for rank in range(world)]
+    orders = [list(ShardedBatchSampler(digits(size), batch, accumulate, Member(rank, world))) for rank in range(world)]
     for begin in range(0, len(orders[0]), accumulate):
         shares = [share for order in orders for share in order[begin : begin + accumulate]]
         found = sum(weight * losses[rows].mean() for rows, weight in shares) / (world * accumulate)
@@ -293,10 +293,10 @@ def test_options_may_not_contradict_torchrun(monkeypatch):
     started = {"TORCHELASTIC_RUN_ID": "none", "RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
     for name, value in started.items():
         monkeypatch.setenv(name, value)
-    check_team(TrainConfig())
-    check_team(TrainConfig(devices=2, nodes=2))
+    check_processes(TrainConfig())
+    check_processes(TrainConfig(devices=2, nodes=2))
     with pytest.raises(InputError, match=r"^--devices: expected 2, as torchrun started them, got 3\. Drop --devices\."):
-        check_team(TrainConfig(devices=3))
+        check_processes(TrainConfig(devices=3))
 
 
 @pytest.mark.parametrize("words", [["train", "--folds", 2], ["compare", "--vary", "lr=1,2"], ["viewpoint", "toys"]])

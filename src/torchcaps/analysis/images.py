@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from torchcaps._core.errors import check_count, complaint
+from torchcaps._core.errors import check_count, input_error
 from torchcaps.data import Batch, Examples
 from torchcaps.models import ImageModel
 
 
 @dataclass(frozen=True)
-class Shown:
+class InMemoryImages:
     """Images [n c h w] from 0 to 1, their labels [n], or [n m] where each shows m things, and the names of classes."""
 
     images: Tensor
@@ -27,19 +27,19 @@ class Shown:
     def batch(self, indices: Tensor) -> Batch:
         return Batch(self.images[indices], self.labels[indices])
 
-    def take(self, rows: Tensor) -> Shown:
-        return Shown(self.images[rows], self.labels[rows], self.classes)
+    def take(self, rows: Tensor) -> InMemoryImages:
+        return InMemoryImages(self.images[rows], self.labels[rows], self.classes)
 
 
-def some(data: Examples, count: int, seed: int = 0) -> Shown:
+def some(data: Examples, count: int, seed: int = 0) -> InMemoryImages:
     """So many examples of a data set, drawn at random by the seed; all of them where there are no more."""
     check_count("some", "count", count)
     rows = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:count]
     batch = data.batch(rows)
-    return Shown(batch.inputs, batch.labels, data.classes)
+    return InMemoryImages(batch.inputs, batch.labels, data.classes)
 
 
-def varied(data: Shown, count: int) -> Tensor:
+def varied(data: InMemoryImages, count: int) -> Tensor:
     """The rows of so many examples, taking the classes (of the first thing in each) in turn, as they come."""
     labels = data.labels.view(len(data), -1)[:, :1]
     turns = one_hot(labels[:, 0], len(data.classes)).cumsum(0).gather(1, labels)[:, 0]
@@ -50,8 +50,8 @@ def check_images(owner: str, model: object, images: Tensor) -> None:
     """Refuse networks that read texts, and images that are not numbers from 0 to 1."""
     if not isinstance(model, ImageModel):
         got = f"a {type(model).__name__}"
-        raise complaint(owner, "a network that reads images", got, "Texts have no pixels to change.")
+        raise input_error(owner, "a network that reads images", got, "Texts have no pixels to change.")
     model.check_images(images)
     if images.numel() and not (float(images.min()) >= 0 and float(images.max()) <= 1):
         got = f"{float(images.min()):g} to {float(images.max()):g}"
-        raise complaint(owner, "images from 0 to 1", got, "Scale them, bytes as images / 255.")
+        raise input_error(owner, "images from 0 to 1", got, "Scale them, bytes as images / 255.")
