@@ -4,6 +4,8 @@ import pytest
 import torch
 
 import torchcaps as tc
+from tests.routings import sized
+from torchcaps.losses import LOSSES, READOUTS, Answer, class_loss
 
 LENGTHS = torch.tensor([[0.95, 0.3, 0.05], [0.5, 0.2, 0.7]])
 LABELS = torch.tensor([0, 1])
@@ -18,7 +20,7 @@ def test_margin_loss_equals_hand_computed_numbers():
 
 def test_official_margin_loss_is_half_the_mean_over_classes():
     classes = LENGTHS.shape[1]
-    torch.testing.assert_close(tc.margin_loss(LENGTHS, LABELS, reduction="official"), BY_HAND.mean() / (2 * classes))
+    torch.testing.assert_close(tc.margin_loss(LENGTHS, LABELS, convention="official"), BY_HAND.mean() / (2 * classes))
 
 
 def test_margin_terms_are_squared_hinges():
@@ -61,7 +63,7 @@ def test_spread_loss_equals_hand_computed_numbers():
     torch.testing.assert_close(tc.spread_loss(LENGTHS, LABELS, 0.9, reduction="none"), torch.tensor([0.0625, 3.4]))
     torch.testing.assert_close(tc.spread_loss(LENGTHS, LABELS, 0.9), torch.tensor((0.0625 + 3.4) / 2))
     torch.testing.assert_close(
-        tc.spread_loss(LENGTHS, LABELS, 0.9, reduction="official"), torch.tensor((0.0625 + 3.4) / 6)
+        tc.spread_loss(LENGTHS, LABELS, 0.9, convention="official"), torch.tensor((0.0625 + 3.4) / 6)
     )
 
 
@@ -92,8 +94,12 @@ def test_reconstruction_loss_sums_over_pixels():
         (lambda: tc.margin_loss(torch.tensor(0.5), LABELS), r"expected activations \[\*b y\], got a single number"),
         (lambda: tc.margin_loss(LENGTHS[0], LABELS), r"expected class indices \[\*b\] = \(\) or truth values"),
         (
-            lambda: tc.margin_loss(LENGTHS, LABELS, reduction="sum"),
-            "reduction to be one of 'paper', 'official', 'none'",
+            lambda: tc.margin_loss(LENGTHS, LABELS, reduction="paper"),
+            "reduction to be one of 'mean', 'sum', 'none'",
+        ),
+        (
+            lambda: tc.MarginLoss(convention="mine"),
+            "MarginLoss: expected convention to be one of 'paper', 'official'",
         ),
         (lambda: tc.margin_loss(LENGTHS, LABELS, positive_margin=0.05), "positive_margin between 0.1"),
         (lambda: tc.margin_loss(LENGTHS, torch.tensor([0, 3])), "class indices from 0 to 2, got 3"),
@@ -122,9 +128,9 @@ def test_axes_before_the_classes_are_free(loss, leading):
     activations, labels = torch.rand(*leading, 5), torch.randint(5, leading)
     flat = loss(activations.view(-1, 5), labels.view(-1), reduction="none")
     torch.testing.assert_close(loss(activations, labels, reduction="none"), flat.view(leading))
-    for reduction in ("paper", "official"):
-        whole = loss(activations.view(-1, 5), labels.view(-1), reduction=reduction)
-        torch.testing.assert_close(loss(activations, labels, reduction=reduction), whole)
+    for options in ({}, {"convention": "official"}, {"reduction": "sum"}):
+        whole = loss(activations.view(-1, 5), labels.view(-1), **options)
+        torch.testing.assert_close(loss(activations, labels, **options), whole)
 
 
 @pytest.mark.parametrize("loss", [tc.margin_loss, tc.spread_loss])
@@ -134,3 +140,31 @@ def test_losses_have_gradients_for_each_example(loss):
     leaf = activations.clone().requires_grad_()
     (expected,) = torch.autograd.grad(loss(leaf, labels, reduction="none").sum(), leaf)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("convention", ["paper", "official"])
+@pytest.mark.parametrize("loss", [tc.margin_loss, tc.spread_loss])
+def test_reductions_are_those_of_torch(loss, convention):
+    each = loss(LENGTHS, LABELS, reduction="none", convention=convention)
+    torch.testing.assert_close(loss(LENGTHS, LABELS, reduction="sum", convention=convention), each.sum())
+    torch.testing.assert_close(loss(LENGTHS, LABELS, convention=convention), each.mean())
+
+
+def test_modules_are_the_functions():
+    options = {"down_weight": 0.2, "positive_margin": 0.8, "reduction": "sum", "convention": "official"}
+    torch.testing.assert_close(tc.MarginLoss(**options)(LENGTHS, LABELS), tc.margin_loss(LENGTHS, LABELS, **options))
+    expected = tc.spread_loss(LENGTHS, LABELS, 0.4, reduction="none", noise_class=True)
+    torch.testing.assert_close(tc.SpreadLoss(0.4, reduction="none", noise_class=True)(LENGTHS, LABELS), expected)
+    assert "reduction='sum'" in repr(tc.MarginLoss(reduction="sum"))
+
+
+def test_every_kind_of_activation_has_a_loss():
+    assert set(READOUTS.values()) == set(LOSSES)
+    assert {tc.make_routing(name, **sized(name)).readout for name in tc.ROUTINGS} <= set(READOUTS)
+
+
+def test_a_loss_from_outside_is_one_entry(monkeypatch):
+    monkeypatch.setitem(LOSSES, "brier", lambda it: (1 - it.capsules.activations[:, 0]).square().mean())
+    capsules = tc.Capsules(torch.zeros(2, 3, 4), LENGTHS)
+    expected = (1 - LENGTHS[:, 0]).square().mean()
+    torch.testing.assert_close(class_loss("brier", Answer(capsules, LABELS, "length")), expected)

@@ -257,7 +257,7 @@ def test_many_classes_and_few_capsules_start_at_ordinary_scales(tmp_path):
 def test_shares_of_labels_need_a_routing_that_can_give_them(tmp_path, capsys):
     path = write_table(tmp_path / "a.csv", [("a b", "x;y"), ("b c", "y"), ("c", "x")] * 5)
     words = ["train", path, *SLIM, "--separator", ";", "--out", tmp_path / "run"]
-    assert "expected a routing whose parents do not share one" in refused(capsys, *words, "--routing", "gaussian")
+    assert "expected independent class activations" in refused(capsys, *words, "--routing", "gaussian")
     assert not (tmp_path / "run").exists()
     assert "where several classes may be true" in refused(capsys, *words, "--loss", "spread")
 

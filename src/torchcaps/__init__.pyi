@@ -16,7 +16,7 @@ from .layers import (
     add_coordinates,
     class_mask,
 )
-from .losses import margin_loss, reconstruction_loss, spread_loss, spread_margin
+from .losses import LOSSES, MarginLoss, SpreadLoss, margin_loss, reconstruction_loss, spread_loss, spread_margin
 from .models import MODELS, calibrate, create_model
 from .models.pretrained import PRETRAINED, load_pretrained
 from .routing import ROUTINGS, ContractError, Routing, check_routing, make_routing, routing_options
@@ -25,6 +25,7 @@ from .runs.run import load
 __version__: str
 
 __all__ = [
+    "LOSSES",
     "MODELS",
     "PRETRAINED",
     "ROUTINGS",
@@ -40,9 +41,11 @@ __all__ = [
     "Decoder",
     "DenseCapsules",
     "DenseDecoder",
+    "MarginLoss",
     "PrimaryCapsules",
     "Routed",
     "Routing",
+    "SpreadLoss",
     "Step",
     "add_coordinates",
     "calibrate",

@@ -1,20 +1,29 @@
-"""Losses: margin (Sabour 2017 eq. 4), spread (Hinton 2018 eq. 3) and reconstruction.
+"""Losses: margin (Sabour 2017 eq. 4), spread (Hinton 2018 eq. 3) and reconstruction, and those that training knows.
 
-The papers and their official code reduce differently; `reduction` names whose way is taken.
+`reduction` is torch's: over examples. The papers and their official code add up classes differently; `convention` names
+whose way is taken. `LOSSES` has the losses that `train --loss` takes, `READOUTS` the one that suits each kind of
+activation.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, nll_loss, one_hot
 
 from torchcaps._core.errors import check_choice, check_positive, check_range, input_error, shape_text
-from torchcaps._core.types import can_look_at, check_labels, truth_of
+from torchcaps._core.types import Capsules, can_look_at, check_labels, truth_of
 
-REDUCTIONS = ["paper", "official", "none"]
+REDUCTIONS = ["mean", "sum", "none"]
+CONVENTIONS = ["paper", "official"]
+# What an activation is, and the loss that suits it: the length of a squashed vector; the logistic of a cost; a share of
+# one; the softmax of logits, which are the poses.
+READOUTS = {"length": "margin", "logistic": "spread", "share": "nll", "logit": "cross-entropy"}
 
 
 def _targets(owner: str, activations: Tensor, labels: Tensor) -> Tensor:
@@ -53,10 +62,17 @@ def _check_activations(owner: str, activations: Tensor) -> None:
         raise input_error(owner, "activations [*b y]", "a single number", "Give one activation for each class.")
 
 
-def _reduce(per_class: Tensor, reduction: str) -> Tensor:
+def _reduce(per_class: Tensor, reduction: str, convention: str) -> Tensor:
+    """Over classes as a convention has it, then over examples."""
+    per_example = per_class.mean(-1) if convention == "official" else per_class.sum(-1)
     if reduction == "none":
-        return per_class.sum(-1)
-    return per_class.mean() if reduction == "official" else per_class.sum(-1).mean()
+        return per_example
+    return per_example.sum() if reduction == "sum" else per_example.mean()
+
+
+def _check_reduction(owner: str, reduction: str, convention: str) -> None:
+    check_choice(owner, "reduction", reduction, REDUCTIONS)
+    check_choice(owner, "convention", convention, CONVENTIONS)
 
 
 def margin_loss(
@@ -67,18 +83,19 @@ def margin_loss(
     negative_margin: float = 0.1,
     down_weight: float = 0.5,
     noise_class: bool = False,
-    reduction: str = "paper",
+    reduction: str = "mean",
+    convention: str = "paper",
 ) -> Tensor:
     """Sum_k T_k max(0, m+ - a_k)^2 + down_weight (1 - T_k) max(0, a_k - m-)^2.
 
     Axes before the classes are free. labels: class indices [*b], or truth values [*b y] for any number of classes at
     once. noise_class: the last capsule collects what belongs to no class and leaves the loss; labels do not count it.
-    reduction: "paper" sums over classes and averages over the batch; "official" halves the terms and averages over
-    classes too, which is a twentieth of the paper's loss for ten classes; "none" gives the paper's loss of each
-    example, [*b].
+    reduction: "mean" or "sum" over examples, or "none" for the loss of each, [*b]. convention: "paper" sums over
+    classes; "official" (the code of the paper's authors) halves the terms and takes the mean over classes, which is a
+    twentieth of the paper's loss for ten classes.
     """
     _check_activations("margin_loss", activations)
-    check_choice("margin_loss", "reduction", reduction, REDUCTIONS)
+    _check_reduction("margin_loss", reduction, convention)
     check_range("margin_loss", "positive_margin", positive_margin, negative_margin)
     check_range("margin_loss", "down_weight", down_weight, 0)
     if noise_class:
@@ -87,7 +104,7 @@ def margin_loss(
     too_short = (positive_margin - activations).clamp(min=0).square()
     too_long = (activations - negative_margin).clamp(min=0).square()
     per_class = present * too_short + down_weight * (1 - present) * too_long
-    return _reduce(per_class / 2 if reduction == "official" else per_class, reduction)
+    return _reduce(per_class / 2 if convention == "official" else per_class, reduction, convention)
 
 
 def spread_loss(
@@ -96,14 +113,16 @@ def spread_loss(
     margin: float | Tensor = 0.9,
     *,
     noise_class: bool = False,
-    reduction: str = "paper",
+    reduction: str = "mean",
+    convention: str = "paper",
 ) -> Tensor:
     """Sum over wrong classes k of max(0, margin - (a_t - a_k))^2, with t the right class.
 
-    labels: class indices [*b]. reduction as in `margin_loss`, without the halving; `spread_margin` gives the schedule.
+    labels: class indices [*b]. reduction and convention as in `margin_loss`, without the halving; `spread_margin` gives
+    the schedule of the margin.
     """
     _check_activations("spread_loss", activations)
-    check_choice("spread_loss", "reduction", reduction, REDUCTIONS)
+    _check_reduction("spread_loss", reduction, convention)
     if noise_class:
         activations = activations[..., :-1]
     if not isinstance(labels, Tensor) or labels.ndim != activations.ndim - 1 or labels.is_floating_point():
@@ -113,7 +132,7 @@ def spread_loss(
     present = _targets("spread_loss", activations, labels)
     right = (activations * present).sum(-1, keepdim=True)
     per_class = (1 - present) * (margin - (right - activations)).clamp(min=0).square()
-    return _reduce(per_class, reduction)
+    return _reduce(per_class, reduction, convention)
 
 
 def spread_margin(step: int, *, schedule: str = "linear", steps: int = 50_000) -> float:
@@ -141,3 +160,127 @@ def reconstruction_loss(
         expected = f"images {shape_text(reconstructions.shape)} like their reconstructions"
         raise input_error("reconstruction_loss", expected, shape_text(images.shape), "Compare images of one shape.")
     return weight * (reconstructions - images).square().flatten(1).sum(-1).mean()
+
+
+class MarginLoss(nn.Module):
+    """`margin_loss` as a module, with the same arguments."""
+
+    def __init__(
+        self,
+        *,
+        positive_margin: float = 0.9,
+        negative_margin: float = 0.1,
+        down_weight: float = 0.5,
+        noise_class: bool = False,
+        reduction: str = "mean",
+        convention: str = "paper",
+    ) -> None:
+        super().__init__()
+        _check_reduction("MarginLoss", reduction, convention)
+        check_range("MarginLoss", "positive_margin", positive_margin, negative_margin)
+        check_range("MarginLoss", "down_weight", down_weight, 0)
+        self.positive_margin, self.negative_margin, self.down_weight = positive_margin, negative_margin, down_weight
+        self.noise_class, self.reduction, self.convention = noise_class, reduction, convention
+
+    def forward(self, activations: Float[Tensor, "*b y"], labels: Tensor) -> Tensor:
+        return margin_loss(
+            activations,
+            labels,
+            positive_margin=self.positive_margin,
+            negative_margin=self.negative_margin,
+            down_weight=self.down_weight,
+            noise_class=self.noise_class,
+            reduction=self.reduction,
+            convention=self.convention,
+        )
+
+    def extra_repr(self) -> str:
+        return f"reduction={self.reduction!r}, convention={self.convention!r}, down_weight={self.down_weight}"
+
+
+class SpreadLoss(nn.Module):
+    """`spread_loss` as a module, with the same arguments. `margin` may be set anew while training."""
+
+    def __init__(
+        self, margin: float = 0.9, *, noise_class: bool = False, reduction: str = "mean", convention: str = "paper"
+    ) -> None:
+        super().__init__()
+        _check_reduction("SpreadLoss", reduction, convention)
+        self.margin, self.noise_class = margin, noise_class
+        self.reduction, self.convention = reduction, convention
+
+    def forward(self, activations: Float[Tensor, "*b y"], labels: Tensor) -> Tensor:
+        return spread_loss(
+            activations,
+            labels,
+            self.margin,
+            noise_class=self.noise_class,
+            reduction=self.reduction,
+            convention=self.convention,
+        )
+
+    def extra_repr(self) -> str:
+        return f"margin={self.margin}, reduction={self.reduction!r}, convention={self.convention!r}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a loss of training looks at: class capsules, labels [b], and what activations are (see `READOUTS`).
+
+    margin: that of the spread loss at this step. down_weight: of absent classes in the margin loss.
+    """
+
+    capsules: Capsules
+    labels: Tensor
+    readout: str
+    margin: float = 0.9
+    down_weight: float = 0.5
+
+    @property
+    def logits(self) -> Tensor:
+        """What a softmax may be taken of, [b y]."""
+        if self.readout == "logit":
+            return self.capsules.poses.squeeze(-1)
+        return torch.logit(self.capsules.activations, eps=1e-6)
+
+
+def _nll(answer: Answer) -> Tensor:
+    return nll_loss(answer.capsules.activations.clamp(min=1e-12).log(), answer.labels)
+
+
+# The losses of `train --loss`; one more entry is one more choice.
+LOSSES: dict[str, Callable[[Answer], Tensor]] = {
+    "margin": lambda it: margin_loss(it.capsules.activations, it.labels, down_weight=it.down_weight),
+    "spread": lambda it: spread_loss(it.capsules.activations, it.labels, it.margin),
+    "nll": _nll,
+    "cross-entropy": lambda it: cross_entropy(it.logits, it.labels),
+}
+
+
+def class_loss(kind: str, answer: Answer) -> Tensor:
+    """The loss on the classes, by its name; where examples show several things, the one for these.
+
+    Labels are then [b n], or truth values [b y]: they are learned with the margin loss, by plain networks with a
+    sigmoid for each class, and not at all where activations are shares of one.
+    """
+    labels, activations = answer.labels, answer.capsules.activations
+    if labels.ndim == 1:
+        return LOSSES[kind](answer)
+    truth = labels if labels.dtype == torch.bool else one_hot(labels, activations.shape[-1]).sum(1)
+    if answer.readout == "logit":
+        return binary_cross_entropy_with_logits(answer.logits, truth.to(answer.logits.dtype))
+    check_several("train", answer.readout)
+    return margin_loss(activations, truth, down_weight=answer.down_weight)
+
+
+def loss_of_classes(kind: str | None, readout: str) -> Callable[[Capsules, Tensor], Tensor]:
+    """The loss by its name, or the one that suits the readout, as a function of class capsules and labels."""
+    name = kind or READOUTS[readout]
+    return lambda capsules, labels: class_loss(name, Answer(capsules, labels, readout))
+
+
+def check_several(owner: str, readout: str) -> None:
+    """Refuse activations that sum to one where several classes may be true."""
+    if readout == "share":
+        remedy = "Choose --routing dynamic, entropy, attention, inverted, em, heinsen or variational."
+        raise input_error(owner, "independent class activations", "a routing whose activations sum to one", remedy)

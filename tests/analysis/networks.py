@@ -8,21 +8,21 @@ from torchcaps.models import ImageModel
 
 
 class Linear(ImageModel):
-    """Logits that are a matrix [y chw] times the pixels, with the loss (and so the activations) of another network."""
+    """Logits that are a matrix [y chw] times the pixels, with the readout of another network."""
 
-    def __init__(self, weight, image_shape, loss="cross-entropy", bias=None):
+    def __init__(self, weight, image_shape, readout="logit", bias=None):
         super().__init__(image_shape, len(weight))
         self.weight = nn.Parameter(torch.as_tensor(weight, dtype=torch.float32))
         self.bias = torch.zeros(len(weight)) if bias is None else bias
-        self._loss = loss
+        self._readout = readout
 
     @property
-    def loss(self):
-        return self._loss
+    def readout(self):
+        return self._readout
 
     def forward(self, images):
         self.check_images(images)
         logits = images.flatten(1) @ self.weight.T + self.bias
-        if self.loss in ("margin", "spread"):
+        if self.readout in ("length", "logistic"):
             return Capsules(logits.unsqueeze(-1), logits.sigmoid())
         return Capsules(logits.unsqueeze(-1), logits.softmax(-1))

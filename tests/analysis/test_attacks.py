@@ -30,12 +30,12 @@ from torchcaps.analysis.images import InMemoryImages, some
 from torchcaps.data import PairSet, load_dataset
 from torchcaps.losses import margin_loss
 
-LOSSES = ["cross-entropy", "nll", "margin", "spread"]
+READOUTS = ["logit", "share", "length", "logistic"]
 
 
-def two_pixels(loss="cross-entropy"):
+def two_pixels(readout="logit"):
     """Class 0 likes the left of two pixels, class 1 the right one twice as much; class 2 likes nothing."""
-    return Linear([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]], (1, 1, 2), loss)
+    return Linear([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]], (1, 1, 2), readout)
 
 
 def tiny(name, **options):
@@ -46,13 +46,13 @@ def tiny(name, **options):
 # What is climbed
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_scores_give_back_the_logits_of_a_linear_network(loss):
+@pytest.mark.parametrize("readout", READOUTS)
+def test_scores_give_back_the_logits_of_a_linear_network(readout):
     images = torch.rand(5, 1, 1, 2)
-    model = two_pixels(loss)
+    model = two_pixels(readout)
     logits = images.flatten(1) @ model.weight.T
     scores = class_scores(model, model(images))
-    expected = logits.log_softmax(-1) if loss == "nll" else logits
+    expected = logits.log_softmax(-1) if readout == "share" else logits
     torch.testing.assert_close(scores, expected)
 
 
@@ -77,7 +77,7 @@ def test_odds_of_two_things_are_against_the_weaker_one():
 
 def test_margin_loss_is_silent_where_the_odds_are_not():
     weight = torch.tensor([[6.0, -6.0], [-6.0, 6.0]])
-    model = Linear(weight, (1, 1, 2), "margin")
+    model = Linear(weight, (1, 1, 2), "length")
     images, labels = torch.tensor([[[[1.0, 0.0]]]]), torch.tensor([0])
     pixels = images.clone().requires_grad_()
     (flat,) = torch.autograd.grad(margin_loss(model(pixels).activations, labels), pixels)
@@ -95,14 +95,14 @@ def test_gradients_of_all_iterations_are_used_whatever_training_used():
 # The attacks
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_fgsm_moves_the_pixels_of_a_linear_network_as_known_by_hand(loss):
+@pytest.mark.parametrize("readout", READOUTS)
+def test_fgsm_moves_the_pixels_of_a_linear_network_as_known_by_hand(readout):
     images = torch.tensor([[[[0.5, 0.5]]], [[[0.05, 0.95]]]])
     labels = torch.tensor([0, 1])
-    changed = fgsm(two_pixels(loss), images, labels, 0.125).flatten(1)
+    changed = fgsm(two_pixels(readout), images, labels, 0.125).flatten(1)
     # Away from class 0: the left pixel down, the right one up. Away from class 1: the other way.
     torch.testing.assert_close(changed, torch.tensor([[0.375, 0.625], [0.175, 0.825]]))
-    driven = fgsm(two_pixels(loss), images, labels, 0.125, torch.tensor([1, 2])).flatten(1)
+    driven = fgsm(two_pixels(readout), images, labels, 0.125, torch.tensor([1, 2])).flatten(1)
     # Towards class 1: left down, right up. Towards class 2, which sees nothing: both down, and never below 0.
     torch.testing.assert_close(driven, torch.tensor([[0.375, 0.625], [0.0, 0.825]]))
 
@@ -117,7 +117,7 @@ def test_several_steps_end_where_one_does_if_the_gradient_never_turns():
 @given(st.sampled_from(METHODS), st.floats(0, 1), st.booleans())
 def test_changes_stay_within_epsilon_and_the_images_from_0_to_1(method, epsilon, targeted):
     generator = torch.Generator().manual_seed(0)
-    model = Linear(torch.randn(3, 16, generator=generator), (1, 4, 4), "margin")
+    model = Linear(torch.randn(3, 16, generator=generator), (1, 4, 4), "length")
     images, labels = torch.rand(5, 1, 4, 4, generator=generator), torch.tensor([0, 1, 2, 0, 1])
     targets = wrong_targets(labels, 3) if targeted else None
     changed = perturb(method, model, images, labels, epsilon, targets, steps=3)

@@ -199,11 +199,11 @@ def test_a_network_that_counts_ink_stays_as_sure():
     images = torch.zeros(6, 1, 4, 4)
     images[:, :, :, :2] = 1.0
     data = InMemoryImages(images, torch.tensor([0, 0, 0, 1, 1, 1]), ("a", "b"))
-    counts = Linear(torch.stack([torch.ones(16), -torch.ones(16)]), (1, 4, 4), "margin")
+    counts = Linear(torch.stack([torch.ones(16), -torch.ones(16)]), (1, 4, 4), "length")
     sets = jumbled_sets(data)
     assert sureness(jumble_test(counts, sets)).share == pytest.approx(1)
     half = torch.cat([torch.ones(4, 2), -torch.ones(4, 2)], 1).flatten()
-    looks = Linear(torch.stack([half, half]), (1, 4, 4), "margin", bias=torch.tensor([-4.0, -4.0]))
+    looks = Linear(torch.stack([half, half]), (1, 4, 4), "length", bias=torch.tensor([-4.0, -4.0]))
     results = jumble_test(looks, sets)
     assert float(results["whole"].confidence.mean()) > 0.98
     assert sureness(results).share < 0.6

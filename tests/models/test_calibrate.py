@@ -66,7 +66,7 @@ def check(model, digits, low, most, steps=8):
     seen, answer = seen_in(model, digits.inputs)
     for layer, capsules in zip(layers_of(model), seen, strict=True):
         mean = float(capsules.activations.detach().mean())
-        if layer.routing.loss == "nll":  # shares of one: measured by an even share
+        if layer.routing.readout == "share":  # shares of one: measured by an even share
             mean *= capsules.activations.shape[-1] / 2
         assert low < mean < 0.95, (layer, mean)
     loss_of(answer, digits.labels).backward()

@@ -5,6 +5,7 @@ from torch import nn
 import torchcaps as tc
 from tests.routings import sized
 from torchcaps.data import load_dataset
+from torchcaps.losses import READOUTS
 from torchcaps.models import IMAGE_MODELS, CapsuleModel, calibrate
 
 CAPSULE_MODELS = ["efficient", "capsnet", "matrix", "matrix-small"]
@@ -66,8 +67,8 @@ def test_capsule_model_takes_any_routing(name, routing):
     options |= {"entropy_weight": 0.5} if routing == "entropy" else {}
     model = tc.create_model(name, image_shape=(1, 20, 20), classes=3, routing=routing, **SLIM[name], **options)
     capsules = model(torch.rand(2, 1, 20, 20))
-    assert model.loss == tc.make_routing(routing, **sized(routing)).loss
-    LOSSES[model.loss](capsules.activations, torch.tensor([0, 2])).backward()
+    assert model.readout == tc.make_routing(routing, **sized(routing)).readout
+    LOSSES[READOUTS[model.readout]](capsules.activations, torch.tensor([0, 2])).backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
     silent = [word for word, p in model.named_parameters() if p.grad is None and not word.startswith("decoder")]
     # Nobody asks inner layers of inverted attention for activations: the next layer hears poses alone.
@@ -168,10 +169,10 @@ def test_model_learns_a_handful_of_images(name):
     losses = []
     for _ in range(6 if name == "cnn" else 15):
         capsules = model(images)
-        if model.loss == "cross-entropy":
+        if model.readout == "logit":
             loss = nn.functional.cross_entropy(capsules.poses.squeeze(-1), labels)
         else:
-            loss = LOSSES[model.loss](capsules.activations, labels)
+            loss = LOSSES[READOUTS[model.readout]](capsules.activations, labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -19,10 +19,11 @@ from torchcaps._core.errors import InputError
 from torchcaps._core.types import Capsules
 from torchcaps.analysis.evaluate import evaluate
 from torchcaps.data import PairSet, Splits, load_dataset
+from torchcaps.losses import Answer, class_loss
 from torchcaps.runs.config import TrainConfig
 from torchcaps.runs.run import Run, parts_for
 from torchcaps.runs.rundata import limit
-from torchcaps.train import class_loss, learning_rate_factor, resume, train
+from torchcaps.train import learning_rate_factor, resume, train
 from torchcaps.train.progress import Progress
 
 # 600 digits of 8x8 pixels and a network of 8 capsules: an epoch takes about a second.
@@ -265,16 +266,12 @@ def test_pairs_of_digits_train_and_are_drawn_apart(tmp_path, monkeypatch):
 def test_pairs_are_learned_by_plain_networks_with_sigmoids():
     logits = torch.tensor([[[2.0], [-1.0], [0.5]]])
 
-    class Plain:
-        loss = "cross-entropy"
-
     capsules = Capsules(logits, logits.squeeze(-1).softmax(-1))
     p = logits.flatten().sigmoid()
     expected = -(p[0].log() + (1 - p[1]).log() + p[2].log()) / 3
-    torch.testing.assert_close(class_loss("cross-entropy", Plain(), capsules, torch.tensor([[0, 2]])), expected)
-    Plain.loss = "nll"
-    with pytest.raises(InputError, match="expected a routing whose parents do not share one"):
-        class_loss("nll", Plain(), capsules, torch.tensor([[0, 2]]))
+    torch.testing.assert_close(class_loss("cross-entropy", Answer(capsules, torch.tensor([[0, 2]]), "logit")), expected)
+    with pytest.raises(InputError, match="expected independent class activations, got a routing whose activations sum"):
+        class_loss("nll", Answer(capsules, torch.tensor([[0, 2]]), "share"))
 
 
 def test_learning_rate_follows_its_schedule():

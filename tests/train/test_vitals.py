@@ -3,7 +3,6 @@ a layer has died."""
 
 import csv
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -11,8 +10,8 @@ import torch
 from tests.commands import run as run_command
 from torchcaps.analysis.vitals import vitals
 from torchcaps.data import load_dataset
+from torchcaps.losses import margin_loss, spread_loss
 from torchcaps.models import create_model
-from torchcaps.train import class_loss
 
 SMALL = ("--model", "deep", "--epochs", 2, "--limit", 64, "--batch-size", 32, "--option", "capsules=2")
 FEW = (*SMALL, "--option", "channels=4", "--option", "depth=2")
@@ -23,10 +22,18 @@ def digits():
     return load_dataset("digits").validation.batch(torch.arange(8))
 
 
+def margin(capsules, labels):
+    return margin_loss(capsules.activations, labels)
+
+
+def spread(capsules, labels):
+    return spread_loss(capsules.activations, labels)
+
+
 def test_vitals_are_those_of_the_answer(digits):
     torch.manual_seed(0)
     model = create_model("deep", image_shape=(1, 8, 8), classes=10, depth=2, capsules=3, channels=4)
-    found = vitals(model, digits, partial(class_loss, "spread", model))
+    found = vitals(model, digits, spread)
     assert list(found) == ["layer 1", "classes"]
     answer = model.eval()(digits.inputs)
     assert math.isclose(found["classes"].activation, float(answer.activations.detach().mean()), rel_tol=1e-5)
@@ -39,7 +46,7 @@ def test_vitals_are_those_of_the_answer(digits):
 
 def test_uniform_couplings_have_entropy_one_and_starve_nobody(digits):
     model = create_model("deep", image_shape=(1, 8, 8), classes=10, depth=2, capsules=3, channels=4, routing="uniform")
-    for each in vitals(model, digits, partial(class_loss, "margin", model)).values():
+    for each in vitals(model, digits, margin).values():
         assert math.isclose(each.entropy, 1, rel_tol=1e-4)
         assert each.starved == 0
 
@@ -47,12 +54,12 @@ def test_uniform_couplings_have_entropy_one_and_starve_nobody(digits):
 def test_a_layer_without_votes_is_silent(digits):
     model = create_model("efficient", image_shape=(1, 8, 8), classes=10, routing="dynamic")
     model.routed_layers[-1].transform.weight.data.zero_()
-    assert vitals(model, digits, partial(class_loss, "margin", model))["classes"].silent
+    assert vitals(model, digits, margin)["classes"].silent
 
 
 def test_networks_without_capsules_have_no_vitals(digits):
     model = create_model("cnn-small", image_shape=(1, 8, 8), classes=10, width=0.1)
-    assert vitals(model, digits, partial(class_loss, "cross-entropy", model)) == {}
+    assert vitals(model, digits, margin) == {}
 
 
 def test_training_shows_and_keeps_them(tmp_path, capsys):

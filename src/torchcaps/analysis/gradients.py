@@ -24,11 +24,11 @@ from torchcaps.routing import Routing
 
 def class_scores(model: ImageModel, capsules: Capsules) -> Float[Tensor, "b y"]:
     """What a softmax may be taken of: the logits of a plain network, or what the activations come from."""
-    if model.loss == "cross-entropy":
+    if model.readout == "logit":
         return capsules.poses.squeeze(-1)
     ends = torch.finfo(capsules.activations.dtype)
     inside = capsules.activations.clamp(ends.tiny, 1 - ends.eps / 2)
-    return inside.log() if model.loss == "nll" else torch.logit(inside)
+    return inside.log() if model.readout == "share" else torch.logit(inside)
 
 
 def wrong_odds(scores: Float[Tensor, "b y"], shown: Bool[Tensor, "b y"]) -> Float[Tensor, " b"]:

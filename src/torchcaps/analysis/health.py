@@ -127,7 +127,7 @@ def health(model: Model, data: Examples, loss: Loss, *, batch_size: int = 16) ->
 
 def dead_below(routing: Routing, parents: int) -> float:
     """What the activation of a living parent reaches: a tenth, or a tenth of an even share where they sum to one."""
-    return DEAD / parents if routing.loss == "nll" else DEAD
+    return DEAD / parents if routing.readout == "share" else DEAD
 
 
 @torch.no_grad()

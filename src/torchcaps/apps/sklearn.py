@@ -186,9 +186,8 @@ class CapsuleClassifier(_Capsules):
         vectors = X.ndim == 2
         if vectors and (self.model is not None or self.reconstruction or self.augment != "none"):
             expected = "images [n h w] or [n c h w] for model, reconstruction and augment"
-            raise input_error(
-                "CapsuleClassifier", expected, f"vectors {shape_text(X.shape)}", "Reshape X, or drop them."
-            )
+            got = f"vectors {shape_text(X.shape)}"
+            raise input_error("CapsuleClassifier", expected, got, "Reshape X, or drop them.")
         name = "efficient" if self.model is None else self.model
         check_choice("CapsuleClassifier", "model", name, list(IMAGE_MODELS))
         self.input_shape_ = X.shape[1:]

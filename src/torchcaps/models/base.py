@@ -18,12 +18,12 @@ ImageShape = tuple[int, int, int]
 class ImageModel(nn.Module):
     """A classifier of images [b c h w] whose answer is one capsule for each class: poses [b y d], activations [b y].
 
-    `loss` names the loss that suits it: "margin", "spread", "nll" (on the logarithm of the activations) or
-    "cross-entropy" (on the poses, which are logits).
+    `readout` says what its activations are: "length", "logistic", "share", or "logit" where poses are logits. The loss
+    that suits it is `losses.READOUTS[readout]`.
     """
 
     @property
-    def loss(self) -> str:
+    def readout(self) -> str:
         raise NotImplementedError
 
     def __init__(self, image_shape: ImageShape, classes: int, decoder: Decoder | None = None) -> None:
@@ -86,8 +86,8 @@ class CapsuleModel(ImageModel):
         return self.primary(as_map(self.encoder(images)))
 
     @property
-    def loss(self) -> str:
-        return self.routed_layers[-1].routing.loss
+    def readout(self) -> str:
+        return self.routed_layers[-1].routing.readout
 
     @property
     def routed_layers(self) -> list[RoutedLayer]:

@@ -23,8 +23,8 @@ class _Network(ImageModel):
     network: nn.Module
 
     @property
-    def loss(self) -> str:
-        return "cross-entropy"
+    def readout(self) -> str:
+        return "logit"
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Capsules:
         self.check_images(images)

@@ -76,8 +76,8 @@ class Patches(ImageModel):
         self.crops = crops
 
     @property
-    def loss(self) -> str:
-        return self.model.loss
+    def readout(self) -> str:
+        return self.model.readout
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Capsules:
         try:

@@ -66,7 +66,7 @@ class TextModel(nn.Module):
         self.words.weight.requires_grad_(tune)
 
     @property
-    def loss(self) -> str:
+    def readout(self) -> str:
         raise NotImplementedError
 
     def set_vectors(self, table: Float[Tensor, "n c"]) -> None:
@@ -249,8 +249,8 @@ class TextCapsules(TextModel):
         )
 
     @property
-    def loss(self) -> str:
-        return self.routed_layers[-1].routing.loss
+    def readout(self) -> str:
+        return self.routed_layers[-1].routing.readout
 
     @property
     def routed_layers(self) -> list[RoutedLayer]:
@@ -263,7 +263,7 @@ class TextCapsules(TextModel):
         if len(classes) == 1:
             return classes[0]
         poses = torch.stack([answer.poses for answer in classes]).mean(0)
-        if self.loss == "margin":  # activations are lengths
+        if self.readout == "length":
             return Capsules(poses, length(poses))
         return Capsules(poses, torch.stack([answer.activations for answer in classes]).mean(0))
 

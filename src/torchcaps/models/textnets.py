@@ -31,8 +31,8 @@ class _TextNetwork(TextModel):
         self.many = many
 
     @property
-    def loss(self) -> str:
-        return "cross-entropy"
+    def readout(self) -> str:
+        return "logit"
 
     def answer(self, features: Tensor) -> Capsules:
         logits = self.head(dropout(features, 0.5, self.training))

@@ -48,7 +48,7 @@ class Routing(nn.Module):
         for parents).
     """
 
-    loss: str = "margin"  # the loss that suits the activations: "margin", "spread", or "nll" for shares that sum to one
+    readout: str = "length"  # what activations are: "length", "logistic" (of a cost), or "share" (they sum to one)
     parents_are_means: bool = False  # are parents means of votes, or sums?
     translation_equivariant: bool = False  # do clusters move along when all votes do? Then votes are centered
     needs_child_weights: bool = False  # does `update` ask for the children's own weights, beside couplings?

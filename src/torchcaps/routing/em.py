@@ -106,7 +106,7 @@ class EM(Gaussian):
         self.given = given  # what a calibrated start leaves alone
         check_range(self.name, "inverse_temperature_decay", inverse_temperature_decay, 0, 1)
         self.variant = variant
-        self.loss = "nll" if variant == 1 else "spread"
+        self.readout = "share" if variant == 1 else "logistic"
         self.uses_activations = variant != 2
         self.inverse_temperature_decay = inverse_temperature_decay
         self.damping = chosen("damping", damping)

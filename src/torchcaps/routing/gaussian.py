@@ -39,7 +39,7 @@ class Gaussian(Routing):
     out_dim (the log-density per dimension) keeps them soft.
     """
 
-    loss = "nll"
+    readout = "share"
     parents_are_means = True
     translation_equivariant = True
     uses_activations = True

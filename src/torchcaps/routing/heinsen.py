@@ -32,7 +32,7 @@ class Heinsen(Gaussian):
     of `gaussian`; "fixed" with variance=0.5 is the soft k-means of the released code.
     """
 
-    loss = "spread"
+    readout = "logistic"
     needs_child_weights = True
 
     def __init__(

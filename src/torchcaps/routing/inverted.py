@@ -33,7 +33,7 @@ class Inverted(Routing):
     and the threshold of the activation.
     """
 
-    loss = "spread"
+    readout = "logistic"
 
     def __init__(self, iterations: int = 3, *, out_dim: int | None = None, **competition: Any) -> None:
         super().__init__(iterations, **competition)

@@ -45,7 +45,7 @@ class KDE(Routing):
     where k is one. A mode with less mass than mass_floor stays where it was.
     """
 
-    loss = "nll"
+    readout = "share"
     parents_are_means = True
     translation_equivariant = True
     uses_activations = True

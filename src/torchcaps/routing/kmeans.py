@@ -58,7 +58,7 @@ class KMeans(Routing):
         check_positive(self.name, "sharpness", sharpness)
         check_positive(self.name, "mass_floor", mass_floor)
         self.parents_are_means = self.translation_equivariant = distance == "euclidean"
-        self.loss = "nll" if self.parents_are_means else "margin"
+        self.readout = "share" if self.parents_are_means else "length"
         self.distance = distance
         self.mass_floor = mass_floor
         self.sharpness = sharpness

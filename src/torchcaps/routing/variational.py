@@ -34,7 +34,7 @@ class Variational(Gaussian):
     sharpness: see `Gaussian`.
     """
 
-    loss = "spread"
+    readout = "logistic"
 
     def __init__(
         self,

@@ -27,7 +27,6 @@ Number = Annotated[float | None, arg(metavar="X", help_behavior_hint="")]
 Name = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
 Folder = Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")]
 Schedule = Literal["one-cycle", "exponential", "slow-exponential", "constant"]
-Loss = Literal["margin", "spread", "nll", "cross-entropy"]
 Viewpoint = Literal["azimuth", "elevation"]
 
 
@@ -66,7 +65,7 @@ class TrainConfig:
     slow-exponential (0.96 in 20,000 steps), constant."""
     weight_decay: Number = None
     """Decoupled weight decay (AdamW)."""
-    loss: Annotated[Loss | None, arg(metavar="NAME", help_behavior_hint="")] = None
+    loss: Name = None
     """margin, spread, nll or cross-entropy; left out, the one that suits the routing."""
     down_weight: Number = None
     """Weight of the classes that are not there in the margin loss; left out, 0.5."""

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from torchcaps._core.errors import check_choice, check_count, check_positive, check_range, input_error
+from torchcaps.losses import LOSSES
 from torchcaps.runs.config import PLAIN, TEXT, TrainConfig, required
 
 # "images" is how many examples a run shows at least, so that small sets get more epochs.
@@ -171,6 +172,8 @@ def check_given(config: TrainConfig) -> None:
     if config.model is not None:
         check_choice("train", "model", config.model, list(RECIPES))
         check_choice("train", "preset", config.preset, list(RECIPES[config.model]))
+    if config.loss is not None:
+        check_choice("train", "loss", config.loss, list(LOSSES))
     if config.fold is not None and (config.folds is None or not 1 <= config.fold <= config.folds):
         got = f"--fold {config.fold}" + (f" with --folds {config.folds}" if config.folds else "")
         raise input_error("--fold", "a number from 1 to that of --folds", got, "Give both.")

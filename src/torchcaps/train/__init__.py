@@ -7,7 +7,7 @@ with the same weights as one that was not. Nothing outside this folder imports L
 
 from torchcaps.train.engine import resume, train
 from torchcaps.train.folds import train_folds
-from torchcaps.train.module import class_loss, learning_rate_factor
+from torchcaps.train.module import learning_rate_factor
 from torchcaps.train.prepare import fit_model
 
-__all__ = ["class_loss", "fit_model", "learning_rate_factor", "resume", "train", "train_folds"]
+__all__ = ["fit_model", "learning_rate_factor", "resume", "train", "train_folds"]

@@ -21,6 +21,7 @@ from torchcaps._core.locks import locked
 from torchcaps.analysis.evaluate import evaluate
 from torchcaps.analysis.vitals import EXAMPLES, vitals
 from torchcaps.data import Splits, TextSet, Vocabulary, read_vectors
+from torchcaps.losses import loss_of_classes
 from torchcaps.models import ImageModel, TextModel
 from torchcaps.runs.card import write_card
 from torchcaps.runs.config import TrainConfig, required
@@ -31,7 +32,7 @@ from torchcaps.runs.runfolders import check_new, next_folder
 from torchcaps.train import distributed
 from torchcaps.train.conditions import conditions, differences
 from torchcaps.train.log import logged, say, write_log
-from torchcaps.train.module import BatchShard, ShardedBatchSampler, TrainingModule, class_loss, loader
+from torchcaps.train.module import BatchShard, ShardedBatchSampler, TrainingModule, loader
 from torchcaps.train.plan import checked, draft, planned
 from torchcaps.train.prepare import prepare, quiet
 from torchcaps.train.progress import Progress, WholeFiles
@@ -176,7 +177,7 @@ def _fit_whole(run: Run, parts: Splits) -> Run:
     module, batches = prepare(model, parts.train, config, distributed.this_process())
     few = parts.validation if len(parts.validation) else parts.train
     shown = few.batch(torch.arange(min(EXAMPLES, len(few))))
-    loss = partial(class_loss, module.kind, model)
+    loss = loss_of_classes(config.loss, model.readout)
     progress = Progress(run, lambda model: vitals(model, shown, loss))
     first = distributed.this_process().rank == 0
     if first and run.weights.exists() and not run.checkpoint.exists():  # begun anew: what there is must not be lost

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, nll_loss, one_hot
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from torchcaps._core.errors import input_error
@@ -17,37 +16,10 @@ from torchcaps._core.types import Capsules
 from torchcaps.analysis.evaluate import hits
 from torchcaps.data import AUGMENTATIONS, Batch, Examples, TextSet
 from torchcaps.layers import VoteTransform
-from torchcaps.losses import margin_loss, reconstruction_loss, spread_loss, spread_margin
+from torchcaps.losses import READOUTS, Answer, class_loss, reconstruction_loss, spread_margin
 from torchcaps.models import ImageModel, Model
 from torchcaps.runs.config import TrainConfig, required
 from torchcaps.train.distributed import Member, summed
-
-
-def class_loss(
-    kind: str, model: Model, capsules: Capsules, labels: Tensor, margin: float = 0.9, down_weight: float = 0.5
-) -> Tensor:
-    """The loss on the classes: labels [b], [b n] where each image shows n things, or truth values [b y].
-
-    Several things are learned with the margin loss; where activations share one among them, so that two cannot both be
-    near one, by plain networks with a sigmoid for each class, and by other routings not at all.
-    """
-    activations = capsules.activations
-    if labels.ndim == 2:
-        truth = labels if labels.dtype == torch.bool else one_hot(labels, activations.shape[-1]).sum(1)
-        if model.loss == "cross-entropy":
-            return binary_cross_entropy_with_logits(capsules.poses.squeeze(-1), truth.to(capsules.poses.dtype))
-        if model.loss == "nll":
-            remedy = "Choose dynamic, entropy, attention, inverted, em, heinsen or variational."
-            raise input_error("train", "a routing whose parents do not share one", "one that does", remedy)
-        return margin_loss(activations, truth, down_weight=down_weight)
-    if kind == "margin":
-        return margin_loss(activations, labels, down_weight=down_weight)
-    if kind == "spread":
-        return spread_loss(activations, labels, margin)
-    if kind == "nll":
-        return nll_loss(activations.clamp(min=1e-12).log(), labels)
-    logits = capsules.poses.squeeze(-1) if model.loss == "cross-entropy" else torch.logit(activations, eps=1e-6)
-    return cross_entropy(logits, labels)
 
 
 def learning_rate_factor(schedule: str, step: int, steps: int) -> float:
@@ -182,7 +154,7 @@ class TrainingModule(pl.LightningModule):
                 module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.config = config
         self.steps = steps
-        self.kind = config.loss or model.loss
+        self.kind = config.loss or READOUTS[model.readout]
         self.augment = AUGMENTATIONS[config.augment or "none"]
         self.sums = {part: torch.zeros(3, dtype=torch.float64) for part in ("train", "validation")}
         self.unread: list[tuple[Tensor, int]] = []  # of batches: total, loss and hits on the device; size
@@ -205,7 +177,7 @@ class TrainingModule(pl.LightningModule):
         steps = 50_000 if self.config.preset == "paper" else max(1, self.steps // 2)
         margin = spread_margin(self.global_step, steps=steps)
         down_weight = 0.5 if self.config.down_weight is None else self.config.down_weight
-        loss = class_loss(self.kind, self.model, capsules, batch.labels, margin, down_weight)
+        loss = class_loss(self.kind, Answer(capsules, batch.labels, self.model.readout, margin, down_weight))
         if self.config.reconstruction and isinstance(self.model, ImageModel):
             drawn = self.model.reconstruct(capsules, batch.labels)
             wanted = batch.inputs if batch.parts is None else batch.parts

@@ -11,6 +11,7 @@ from pathlib import Path
 from torchcaps._core.device import choose_device
 from torchcaps._core.errors import check_choice, input_error
 from torchcaps.data import AUGMENTATIONS, DATASETS, Labeled, Splits, TextSet, make_parts
+from torchcaps.losses import check_several
 from torchcaps.runs.config import TrainConfig
 from torchcaps.runs.metadata import RunMetadata
 from torchcaps.runs.recipes import check_given, resolve, with_size
@@ -91,7 +92,6 @@ def draft(config: TrainConfig, parts: Splits, words: int = 2, word_dim: int | No
         metadata = dataclasses.replace(metadata, image_shape=train.image_shape)
     run = Run(config.out or Path(), config, metadata)
     model = run.new_model()
-    if (metadata.many or metadata.labels_per_image > 1) and model.loss == "nll":
-        remedy = "Choose --routing dynamic, entropy, attention or em."
-        raise input_error("train", "a routing whose parents do not share one", "one that does", remedy)
+    if metadata.many or metadata.labels_per_image > 1:
+        check_several("train", model.readout)
     return run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,12 +18,12 @@ from torchcaps.analysis.reconstruct import draw_triples
 from torchcaps.analysis.trees import routing_tree, trace_image, tree_maps
 from torchcaps.analysis.verdicts import ablation_verdicts, health_verdicts
 from torchcaps.apps.report.subject import Subject
+from torchcaps.losses import loss_of_classes
 from torchcaps.models import CapsuleModel, TextCapsules
 from torchcaps.plots.capsules import apart_figure, sheet_figure, triples_figure
 from torchcaps.plots.evaluation import spread
 from torchcaps.plots.health import ablations_figure, entropy_figure
 from torchcaps.plots.trees import tree_figure
-from torchcaps.train.module import class_loss
 
 
 def reconstructions(subject: Subject) -> str:
@@ -73,8 +72,7 @@ def routing_health(subject: Subject) -> str:
     if not isinstance(subject.model, CapsuleModel | TextCapsules):
         return ""
     data = sample(subject.parts.test, subject.count)
-    loss = subject.run.config.loss or subject.model.loss
-    found = health(subject.model, data, partial(class_loss, loss, subject.model))
+    found = health(subject.model, data, loss_of_classes(subject.run.config.loss, subject.model.readout))
     known = subject.parts.validation if len(subject.parts.validation) else subject.parts.train
     without = ablate(subject.model, data, sample(known, subject.count))
     moves = any(len(layer.couplings.entropy) > 1 for layer in found.layers)

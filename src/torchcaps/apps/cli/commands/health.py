@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torchcaps._core.fields import as_json
@@ -32,9 +31,9 @@ def health_command(words: list[str]) -> None:
     from torchcaps.analysis.ablate import ablate
     from torchcaps.analysis.health import health, sample
     from torchcaps.analysis.layers import named_layers
+    from torchcaps.losses import loss_of_classes
     from torchcaps.plots.health import health_pictures
     from torchcaps.runs.run import Run, parts_for
-    from torchcaps.train.module import class_loss
 
     device = choose_device("health", options.device)
     run = Run.open(options.run)
@@ -44,7 +43,7 @@ def health_command(words: list[str]) -> None:
     if not len(parts.test):
         raise input_error("health", "examples in the test part", "none", "Train with --test above 0.")
     data = sample(parts.test, options.count)
-    found = health(model, data, partial(class_loss, run.config.loss or model.loss, model))
+    found = health(model, data, loss_of_classes(run.config.loss, model.readout))
     without = None
     if options.ablate:
         without = ablate(model, data, sample(parts.validation if len(parts.validation) else parts.train, options.count))
