@@ -36,7 +36,6 @@ class MatrixCapsules(CapsuleModel):
         routing: str = "em",
         decoder: bool | Decoder = False,
         coordinates: str | None = "column",
-        coordinate_scale: float = 1.0,
         crop: int | None = None,
         standardize: bool = False,
         batch_norm: bool = False,
@@ -64,9 +63,7 @@ class MatrixCapsules(CapsuleModel):
             [
                 ConvCapsules(b, c, 16, 16, 3, stride=2, **options),
                 ConvCapsules(c, d, 16, 16, 3, **options),
-                ClassCapsules(
-                    d, classes, 16, 16, coordinates=coordinates, coordinate_scale=coordinate_scale, **options
-                ),
+                ClassCapsules(d, classes, 16, 16, coordinates=coordinates, **options),
             ],
             make_decoder(decoder, classes, image_shape),
         )
