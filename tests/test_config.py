@@ -10,8 +10,8 @@ import pytest
 from torchcaps._core.errors import InputError
 from torchcaps.apps.cli.parsing import parse
 from torchcaps.models import IMAGE_MODELS, MODELS, TEXT_MODELS
-from torchcaps.runs.config import TEXT, Train, TrainConfig, command_of, load_config, save_config
-from torchcaps.runs.recipes import RECIPES, resolve
+from torchcaps.runs.config import Train, TrainConfig, command_of, load_config, save_config
+from torchcaps.runs.recipes import resolve
 
 # Scripts rely on these names: adding one is fine, renaming one is not.
 FLAGS = """data out model routing iterations option preset epochs batch_size accumulate lr schedule weight_decay loss
@@ -26,12 +26,11 @@ def test_flags_are_frozen():
 
 @pytest.mark.parametrize("preset", ["default", "paper", "best"])
 def test_every_model_has_a_recipe_that_fills_in_everything(preset):
-    assert RECIPES.keys() == MODELS.keys()
-    assert set(TEXT) == TEXT_MODELS.keys()
-    papers = [model for model in RECIPES if "paper" in RECIPES[model]]
-    assert set(RECIPES) - set(papers) == {"deep"}  # which is of no paper
-    for model in papers if preset == "paper" else RECIPES:
-        config = resolve(TrainConfig(model=model, preset=preset), 1000, texts=model in TEXT)
+    assert {name for name, model in MODELS.items() if model.reads == "texts"} == TEXT_MODELS.keys()
+    papers = [name for name, model in MODELS.items() if "paper" in model.recipes]
+    assert set(MODELS) - set(papers) == {"deep", "text"}  # which are of no paper
+    for model in papers if preset == "paper" else MODELS:
+        config = resolve(TrainConfig(model=model, preset=preset), 1000, texts=model in TEXT_MODELS)
         for name in ("epochs", "batch_size", "lr", "schedule", "weight_decay", "reconstruction", "augment"):
             assert getattr(config, name) is not None
 
@@ -53,7 +52,7 @@ def test_paper_presets_are_the_papers():
 
 def test_pairs_take_any_model_and_preset_without_augmentation():
     for model in IMAGE_MODELS:
-        for preset in RECIPES[model]:
+        for preset in MODELS[model].recipes:
             config = resolve(TrainConfig("multimnist", model=model, preset=preset), 1000, several=True)
             assert (config.augment, config.loss) == ("none", None)
 

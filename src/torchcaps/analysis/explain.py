@@ -22,7 +22,7 @@ from torchcaps._core.types import Capsules
 from torchcaps.analysis.evaluate import named_classes
 from torchcaps.layers import DenseCapsules, RoutedLayer
 from torchcaps.models import TextCapsules
-from torchcaps.models.text import Branch
+from torchcaps.models.ngrams import Branch
 from torchcaps.runs.run import Run
 
 

@@ -12,7 +12,7 @@ from torchcaps._core.errors import input_error
 from torchcaps._core.types import Capsules
 from torchcaps.layers import PrimaryCapsules, RoutedLayer
 from torchcaps.models import CapsuleModel, Model, TextCapsules
-from torchcaps.models.text import Branch
+from torchcaps.models.ngrams import Branch
 
 CLASSES = "classes"
 

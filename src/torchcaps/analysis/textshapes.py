@@ -15,7 +15,7 @@ from torchcaps._core.errors import input_error
 from torchcaps.analysis.evaluate import eval_mode
 from torchcaps.layers import DenseCapsules
 from torchcaps.models import TextCapsules
-from torchcaps.models.text import Branch
+from torchcaps.models.ngrams import Branch
 
 
 @dataclass(frozen=True)

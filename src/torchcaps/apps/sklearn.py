@@ -17,8 +17,8 @@ from torch import Tensor
 from torchcaps._core.device import choose_device
 from torchcaps._core.errors import check_choice, input_error, shape_text
 from torchcaps.data import Batch, Examples, TextSet, Vocabulary
-from torchcaps.models import IMAGE_MODELS, Model, VectorCapsules, create_model
-from torchcaps.runs.config import PLAIN, TEXT, TrainConfig, required
+from torchcaps.models import IMAGE_MODELS, MODELS, TEXT_MODELS, Model, VectorCapsules, create_model
+from torchcaps.runs.config import TrainConfig, required
 from torchcaps.runs.recipes import resolve
 
 BATCH = 256  # examples that are answered at once
@@ -104,7 +104,7 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
             **more,
         )
-        return resolve(config, examples, texts=model in TEXT)
+        return resolve(config, examples, texts=MODELS[model].reads == "texts")
 
     def _train(self, data: Examples, config: TrainConfig, **sizes: Any) -> None:
         from torchcaps.train import fit_model
@@ -198,7 +198,7 @@ class CapsuleClassifier(_Capsules):
         self.scale_ = np.where(scale > zero, scale, 1.0)
         images = self._as_images(X)
         data = _Images(images, labels, tuple(map(str, self.classes_)))
-        drawn = None if name in PLAIN else self.reconstruction
+        drawn = None if not MODELS[name].routes else self.reconstruction
         config = self._config(name, len(X), reconstruction=drawn, augment=self.augment)
         self._train(data, config, image_shape=tuple(images.shape[1:]))
         return self
@@ -270,7 +270,7 @@ class CapsuleTextClassifier(_Capsules):
         if len(labels) != len(texts):
             expected = f"{len(texts)} labels, one for each text"
             raise input_error("CapsuleTextClassifier", expected, len(labels), "Give as many.")
-        check_choice("CapsuleTextClassifier", "model", self.model, list(TEXT))
+        check_choice("CapsuleTextClassifier", "model", self.model, list(TEXT_MODELS))
         config = self._config(self.model, len(texts), max_length=self.max_length)
         self.vocabulary_ = Vocabulary.build(texts, longest=config.max_length)
         self.longest_ = config.max_length

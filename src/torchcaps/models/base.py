@@ -11,15 +11,16 @@ from torch import Tensor, nn
 from torchcaps._core.errors import input_error, shape_text
 from torchcaps._core.types import Capsules, Step
 from torchcaps.layers import Decoder, DenseCapsules, DenseDecoder, PrimaryCapsules, RoutedLayer
+from torchcaps.models.recipes import ROUTING_OPTIONS, HasRecipes, Recipe, with_options
 
 ImageShape = tuple[int, int, int]
 
 
-class ImageModel(nn.Module):
+class ImageModel(HasRecipes, nn.Module):
     """A classifier of images [b c h w] whose answer is one capsule for each class: poses [b y d], activations [b y].
 
     `readout` says what its activations are: "length", "logistic", "share", or "logit" where poses are logits. The loss
-    that suits it is `losses.READOUTS[readout]`.
+    that suits it is `losses.READOUTS[readout]`. Its recipes: see `models.recipes`.
     """
 
     @property
@@ -79,6 +80,11 @@ class CapsuleModel(ImageModel):
         self.encoder = encoder
         self.primary = primary
         self.layers = nn.ModuleList(layers)
+
+    @classmethod
+    def recipe(cls, preset: str, routing: str | None) -> Recipe:
+        recipe = super().recipe(preset, routing)
+        return recipe if preset == "paper" else with_options(recipe, *ROUTING_OPTIONS.get(routing, ()))
 
     def children_of(self, images: Float[Tensor, "b c h w"]) -> Capsules:
         """The primary capsules of these images, on their grid."""

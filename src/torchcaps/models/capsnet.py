@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
 from torchcaps.layers import Decoder, DenseCapsules, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
+from torchcaps.models.recipes import COMMON, SABOUR, Recipe
 
 
 class CapsNet(CapsuleModel):
@@ -18,6 +19,12 @@ class CapsNet(CapsuleModel):
 
     routing and further arguments are those of the class layer (`DenseCapsules`).
     """
+
+    recipes: ClassVar[dict[str, Recipe]] = {
+        "default": {**COMMON, "batch_size": 128, "lr": 2e-3},
+        "best": {**COMMON, "batch_size": 128, "lr": 2e-3, "epochs": 50},
+        "paper": {**SABOUR, "epochs": 50, "augment": "shift"},
+    }
 
     def __init__(
         self,

@@ -7,6 +7,8 @@ Frosst 2018, 4,253,349 parameters for two-channel images of 32x32 pixels and 5 c
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -15,12 +17,18 @@ from torchcaps._core.types import Capsules
 from torchcaps.models.base import ImageModel, ImageShape, check_size
 from torchcaps.models.crops import taken
 from torchcaps.models.efficient import efficient_stem
+from torchcaps.models.recipes import COMMON, HINTON, NORB, SABOUR, Recipe
 
 
 class _Network(ImageModel):
     """A plain network that answers in capsules: a class's pose is its logit, its activation the softmax."""
 
+    routes = False
     network: nn.Module
+
+    @classmethod
+    def recipe(cls, preset: str, routing: str | None) -> Recipe:
+        return {**super().recipe(preset, routing), "reconstruction": 0.0}
 
     @property
     def readout(self) -> str:
@@ -34,6 +42,12 @@ class _Network(ImageModel):
 
 class CNN(_Network):
     """Three convolutions 5x5 with 256, 256 and 128 channels that keep the size, then 328, 192 and the classes."""
+
+    recipes: ClassVar[dict[str, Recipe]] = {
+        "default": {**COMMON, "lr": 1e-3},
+        "best": {**COMMON, "lr": 1e-3, "epochs": 30},
+        "paper": {**SABOUR, "epochs": 50, "augment": "shift"},
+    }
 
     def __init__(self, image_shape: ImageShape, classes: int) -> None:
         super().__init__(image_shape, classes)
@@ -60,6 +74,9 @@ class NorbCNN(_Network):
 
     crop, standardize: as in `MatrixCapsules`.
     """
+
+    recipes: ClassVar[dict[str, Recipe]] = {**CNN.recipes, "paper": {**HINTON, "weight_decay": 0.0}}
+    data_recipes = NORB
 
     def __init__(
         self,
@@ -95,6 +112,8 @@ class SmallCNN(_Network):
 
     width: a factor of all channels, to match the size of another network; 0.64 is about the size of `matrix-small`.
     """
+
+    recipes: ClassVar[dict[str, Recipe]] = {**ImageModel.recipes, "paper": CNN.recipes["paper"]}
 
     def __init__(self, image_shape: ImageShape, classes: int, *, width: float = 1.0) -> None:
         super().__init__(image_shape, classes)

@@ -6,7 +6,7 @@ to the children in their places: poses, activations and gradients keep their sca
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -14,6 +14,7 @@ from torchcaps._core.errors import check_choice, check_count, input_error
 from torchcaps.layers import ClassCapsules, ConvCapsules, Decoder, PrimaryCapsules, RoutedLayer
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
 from torchcaps.models.matrix import listens
+from torchcaps.models.recipes import MATRIX, Recipe
 from torchcaps.routing import ROUTINGS, routing_options
 
 SIDE = 8  # places of the grid of capsules, at most, along each side
@@ -30,6 +31,13 @@ class DeepCapsules(CapsuleModel):
     8 x 8. channels: of the first convolution; each one that halves the image doubles them, up to four times as many.
     routing and further arguments go to all routed layers.
     """
+
+    recipes: ClassVar[dict[str, Recipe]] = {"default": MATRIX, "best": {**MATRIX, "epochs": 50}}
+
+    @classmethod
+    def recipe(cls, preset: str, routing: str | None) -> Recipe:
+        recipe = super().recipe(preset, routing or "em")
+        return {**recipe, "loss": "cross-entropy"} if routing in (None, "em", "variational") else recipe
 
     def __init__(
         self,

@@ -5,13 +5,14 @@ And the way to put capsules on an encoder of one's own.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
 from torchcaps._core.errors import check_count, input_error
 from torchcaps.layers import Decoder, DenseCapsules, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, feature_shape, make_decoder
+from torchcaps.models.recipes import SABOUR, Recipe
 
 
 def efficient_stem(image_shape: ImageShape, width: float = 1.0) -> nn.Sequential:
@@ -37,6 +38,11 @@ class EfficientCapsNet(CapsuleModel):
     encoder: any module that gives a feature map or a vector instead of the stem, say a pretrained backbone without its
     head; its channels are shared out among the capsules. routing and further arguments are those of the class layer.
     """
+
+    recipes: ClassVar[dict[str, Recipe]] = {
+        **CapsuleModel.recipes,
+        "paper": {**SABOUR, "epochs": 150, "batch_size": 16, "lr": 5e-4},
+    }
 
     def __init__(
         self,

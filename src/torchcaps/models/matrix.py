@@ -5,7 +5,7 @@ For 32x32 stereo images and 5 classes: 317,056 parameters and 138 betas; the sma
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -14,6 +14,7 @@ from torchcaps._core.errors import check_choice, input_error
 from torchcaps.layers import ClassCapsules, ConvCapsules, Decoder, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
 from torchcaps.models.crops import taken
+from torchcaps.models.recipes import HINTON, MATRIX, NORB, ROUTING_OPTIONS, Recipe
 from torchcaps.routing import ROUTINGS, make_routing, routing_options
 
 
@@ -26,6 +27,16 @@ class MatrixCapsules(CapsuleModel):
     paper does with 32 of 48 pixels. standardize: bring every image to mean zero and variance one, as the paper does.
     batch_norm: normalize what the first convolution gives (not in the paper).
     """
+
+    recipes: ClassVar[dict[str, Recipe]] = {"default": MATRIX, "best": {**MATRIX, "epochs": 50}, "paper": HINTON}
+    data_recipes = NORB
+
+    @classmethod
+    def recipe(cls, preset: str, routing: str | None) -> Recipe:
+        if preset == "paper" or routing not in (None, "em"):
+            return super().recipe(preset, routing)
+        options = ("standardize=true", "batch_norm=true", "normalize_poses=true", *ROUTING_OPTIONS["em"])
+        return {**cls.recipes[preset], "loss": "cross-entropy", "option": options}
 
     def __init__(
         self,

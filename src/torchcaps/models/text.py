@@ -6,7 +6,7 @@ Model A looks at n-grams of one length, model B at three, and averages the poses
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -16,22 +16,23 @@ from torch.nn.functional import dropout, pad
 from torchcaps._core.errors import check_choice, check_count, check_range, input_error, shape_text
 from torchcaps._core.types import Capsules, Step
 from torchcaps.functional import length
-from torchcaps.layers import ClassCapsules, ConvCapsules, DenseCapsules, PrimaryCapsules, RoutedLayer
+from torchcaps.layers import RoutedLayer
+from torchcaps.models.ngrams import Branch
+from torchcaps.models.recipes import (
+    TEXT,
+    TEXT_CAPSULES,
+    TEXT_CAPSULES_BEST,
+    ZHAO,
+    ZHAO_CODE,
+    HasRecipes,
+    Recipe,
+    with_options,
+)
 
 UNKNOWN = 1  # the word that stands for all that a vocabulary does not know
 
 
-def ngram_starts(count: int, ngram: int, stride: int, padding: bool) -> Tensor:
-    """The first word of each of `count` n-grams; below zero where it reaches back before the text."""
-    return torch.arange(count) * stride - (ngram - 1) * padding
-
-
-def real_ngrams(starts: Tensor, ngram: int, ends: Tensor, padding: bool) -> Tensor:
-    """Which n-grams count, [b t]: those within the text, or with padding those that hold a word of it."""
-    return starts + (1 if padding else ngram) <= ends.unsqueeze(1)
-
-
-class TextModel(nn.Module):
+class TextModel(HasRecipes, nn.Module):
     """A classifier of texts: words by number [b t], zero for padding, to one capsule for each class.
 
     vocabulary: how many words there are. dim: the size of word vectors. tune: are they learned (further)?
@@ -39,6 +40,8 @@ class TextModel(nn.Module):
     then taken for unknown ones. `shortest`: texts of fewer words are padded.
     """
 
+    reads = "texts"
+    recipes: ClassVar[dict[str, Recipe]] = {"default": TEXT, "best": {**TEXT, "epochs": 16}, "paper": ZHAO}
     shortest = 1
     decoder = None
 
@@ -101,75 +104,6 @@ class TextModel(nn.Module):
         return vectors.transpose(1, 2), ends
 
 
-class Branch(nn.Module):
-    """n-grams of one length, their primary capsules, convolutional capsules, and the classes."""
-
-    def __init__(
-        self,
-        dim: int,
-        parents: int,
-        ngram: int,
-        *,
-        filters: int,
-        capsules: int,
-        capsule_dim: int,
-        window_capsules: int,
-        window: int,
-        stride: int,
-        padding: bool,
-        squash: str,
-        votes: str,
-        options: dict[str, Any],
-    ) -> None:
-        super().__init__()
-        self.ngram = ngram
-        self.stride = stride
-        self.padding = padding
-        self.convolution = nn.Conv1d(dim, filters, ngram, stride, padding=ngram - 1 if padding else 0)
-        self.primary = PrimaryCapsules(filters, capsules, capsule_dim, squash=squash, dimensions=1)
-        children = window_capsules if window else capsules
-        layers: list[RoutedLayer] = []
-        if window:
-            sizes = (capsules, window_capsules, capsule_dim, capsule_dim, window)
-            layers.append(ConvCapsules(*sizes, dimensions=1, competition="window", votes=votes, **options))
-        if votes == "shared":
-            last = (None, parents, capsule_dim, capsule_dim)
-            layers.append(DenseCapsules(*last, votes=votes, expected_children=20 * children, **options))
-        else:  # a matrix for each kind of child, the same at every place: texts have any length
-            options = {**options, "expected_children": 20 * children, "coordinates": None, "dimensions": 1}
-            layers.append(ClassCapsules(children, parents, capsule_dim, capsule_dim, votes=votes, **options))
-        self.layers = nn.ModuleList(layers)
-
-    @property
-    def routed_layers(self) -> list[RoutedLayer]:
-        return [layer for layer in self.layers if isinstance(layer, RoutedLayer)]
-
-    def starts(self, count: int) -> Tensor:
-        """The first word of each of the first `count` n-grams."""
-        return ngram_starts(count, self.ngram, self.stride, self.padding)
-
-    def children_of(self, vectors: Tensor, ends: Tensor) -> Capsules:
-        """The primary capsules of each n-gram, [b t i e]; those of padding are masked."""
-        poses, activations, _ = self.primary(torch.relu(self.convolution(vectors)))
-        real = real_ngrams(self.starts(poses.shape[1]).to(ends.device), self.ngram, ends, self.padding)
-        return Capsules(poses, activations, real.unsqueeze(-1).expand(activations.shape))
-
-    def forward(self, vectors: Tensor, ends: Tensor) -> Capsules:
-        capsules = self.children_of(vectors, ends)
-        for layer in self.routed_layers:
-            capsules = layer(capsules.flatten() if isinstance(layer, DenseCapsules) else capsules)
-        return capsules
-
-    def trace(self, vectors: Tensor, ends: Tensor) -> list[list[Step]]:
-        capsules = self.children_of(vectors, ends)
-        traces = []
-        for layer in self.routed_layers:
-            capsules = capsules.flatten() if isinstance(layer, DenseCapsules) else capsules
-            traces.append(layer.trace(capsules))
-            capsules = layer(capsules)
-        return traces
-
-
 class TextCapsules(TextModel):
     """Capsules for texts.
 
@@ -181,6 +115,15 @@ class TextCapsules(TextModel):
     are active (in dynamic and uniform routing, unless told otherwise). sampling: the share of parents that compete
     while learning. votes: "shared" or "full" matrices.
     """
+
+    recipes: ClassVar[dict[str, Recipe]] = {"default": TEXT_CAPSULES, "best": TEXT_CAPSULES_BEST}
+
+    @classmethod
+    def recipe(cls, preset: str, routing: str | None) -> Recipe:
+        recipe = super().recipe(preset, routing)
+        if routing in ("attention", "uniform"):  # one pass: there is no last iteration
+            recipe["option"] = tuple(text for text in recipe["option"] if not text.startswith("gradients="))
+        return recipe
 
     def __init__(
         self,
@@ -286,9 +229,17 @@ class Text(TextCapsules):
 class TextA(TextCapsules):
     """Capsule-A of Zhao 2018: 3-grams."""
 
+    recipes: ClassVar[dict[str, Recipe]] = {
+        **TextCapsules.recipes,
+        "paper": with_options(ZHAO, "dropout=0"),
+        "code": ZHAO_CODE,
+    }
+
 
 class TextB(TextCapsules):
     """Capsule-B of Zhao 2018: n-grams of 3, 4 and 5 words, one branch for each, poses averaged."""
+
+    recipes = TextA.recipes
 
     def __init__(self, vocabulary: int, classes: int, *, ngrams: tuple[int, ...] = (3, 4, 5), **options: Any) -> None:
         super().__init__(vocabulary, classes, ngrams=ngrams, **options)

@@ -15,7 +15,8 @@ from torch.nn.functional import dropout
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from torchcaps._core.types import Capsules
-from torchcaps.models.text import TextModel, ngram_starts, real_ngrams
+from torchcaps.models.ngrams import ngram_starts, real_ngrams
+from torchcaps.models.text import TextModel
 
 
 class _TextNetwork(TextModel):
@@ -24,6 +25,7 @@ class _TextNetwork(TextModel):
     many: any number of classes may be true; activations are then sigmoids, and else a softmax.
     """
 
+    routes = False
     head: nn.Linear
 
     def __init__(self, vocabulary: int, classes: int, *, many: bool = False, **options: Any) -> None:

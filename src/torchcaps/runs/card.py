@@ -12,7 +12,8 @@ from typing import Any
 from torchcaps._core.errors import InputError, input_error
 from torchcaps._core.files import atomic_write, read_text
 from torchcaps._core.neutral import shown
-from torchcaps.runs.config import PLAIN, command_of
+from torchcaps.models import MODELS
+from torchcaps.runs.config import command_of, required
 from torchcaps.runs.run import Run
 
 # What stands between these lines is ours and written anew; the rest of a card is its reader's.
@@ -58,7 +59,7 @@ def _metadata(run: Run) -> str:
         "pipeline_tag": task,
         "tags": [
             "torchcaps",
-            *(() if run.config.model in PLAIN else ("capsule-network",)),
+            *(() if not MODELS[required(run.config.model)].routes else ("capsule-network",)),
             "pytorch",
             *filter(None, (run.config.model, run.config.routing)),
         ],
@@ -83,7 +84,7 @@ def _metadata(run: Run) -> str:
 
 
 def _kind(run: Run) -> list[str]:
-    return [] if run.config.model in PLAIN else ["capsule-network"]
+    return [] if not MODELS[required(run.config.model)].routes else ["capsule-network"]
 
 
 def _words(run: Run) -> str:

@@ -19,8 +19,6 @@ from torchcaps._core.fields import as_json, read_fields
 from torchcaps._core.files import atomic_write
 
 Value = TypeVar("Value")
-PLAIN = ("cnn", "cnn-small", "cnn-norb", "textcnn", "bilstm")  # no capsules: nothing to route, nothing to draw from
-TEXT = ("text", "text-a", "text-b", "textcnn", "bilstm")  # for texts; all others are for images
 # What help shows for options that may be left out.
 Count = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
 Number = Annotated[float | None, arg(metavar="X", help_behavior_hint="")]
@@ -140,9 +138,12 @@ class TrainConfig:
             options["routing"] = self.routing
         if self.iterations is not None:
             options["iterations"] = self.iterations
-        if self.model in TEXT:
+        from torchcaps.models import MODELS  # imports torch, which help does without
+
+        kind = MODELS[self.model or "efficient"]
+        if kind.reads == "texts":
             options["tune"] = self.tune
-        elif self.model not in PLAIN:
+        elif kind.routes:
             options["decoder"] = bool(self.reconstruction)
         return options
 
@@ -160,7 +161,7 @@ class Train(TrainConfig):
 
 def required(value: Value | None) -> Value:
     """An option that `resolve` has filled in."""
-    assert value is not None, "complete(config, examples) comes first"
+    assert value is not None, "resolve(config, examples) comes first"
     return value
 
 

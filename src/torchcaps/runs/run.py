@@ -42,8 +42,8 @@ from torchcaps.data import (
     row_finder,
     write_names,
 )
-from torchcaps.models import create_model
-from torchcaps.runs.config import PLAIN, TrainConfig, required, save_config
+from torchcaps.models import MODELS, create_model
+from torchcaps.runs.config import TrainConfig, required, save_config
 from torchcaps.runs.metadata import RunMetadata, load_metadata, load_metrics, load_resolved
 from torchcaps.runs.rundata import columns_of, limit, read_data
 from torchcaps.runs.runfolders import check_new
@@ -125,7 +125,7 @@ class Run:
         """The model with fresh weights; or a plan of it, which takes no room."""
         metadata, name, options = self.metadata, required(self.config.model), self.config.model_options()
         if metadata.vocabulary is not None:
-            options |= {"dim": metadata.word_dim} | ({"many": metadata.many} if name in PLAIN else {})
+            options |= {"dim": metadata.word_dim} | ({"many": metadata.many} if not MODELS[name].routes else {})
         shape, words = metadata.image_shape, metadata.vocabulary
         make = partial(create_model, name, image_shape=shape, vocabulary=words, classes=len(metadata.classes))
         try:
