@@ -49,7 +49,7 @@ def test_the_card_tells_what_evaluate_found(trained):
 
 
 def test_a_folder_gives_its_model_back(trained):
-    images = torch.rand(2, *Run.open(trained).facts.image_shape)
+    images = torch.rand(2, *Run.open(trained).metadata.image_shape)
     model = tc.load(str(trained))
     assert not model.training
     assert torch.equal(model(images).activations, Run.open(trained).load_model()(images).activations)

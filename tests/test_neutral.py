@@ -69,7 +69,7 @@ def test_cells_are_no_formulas(cell):
 
 def test_classes_that_are_not_utf8_are_stored_and_found_again(trained):
     found = Run.open(trained)
-    assert sorted(found.facts.classes) == sorted((LATIN, EVIL))
+    assert sorted(found.metadata.classes) == sorted((LATIN, EVIL))
     parts = found.load_parts()
     assert {name.split("/")[0] for name in parts.train.names} == {LATIN, EVIL}
     assert set(found.split_names()["train"]) == set(parts.train.names)

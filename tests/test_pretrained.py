@@ -14,7 +14,7 @@ import torchcaps as tc
 import torchcaps.models.pretrained
 from torchcaps.analysis.evaluate import evaluate
 from torchcaps.data import load_dataset
-from torchcaps.models.pretrained import FOLDER, pretrained_facts
+from torchcaps.models.pretrained import FOLDER, pretrained_metadata
 from torchcaps.runs.config import TrainConfig, load_config
 from torchcaps.runs.recipes import resolve
 from torchcaps.runs.run import Run, RunMetadata
@@ -43,7 +43,7 @@ def test_shipped_weights_are_small_numbers_in_evaluation_mode(name):
 
 @each_network
 def test_digits_are_read_as_well_as_is_written_down(name):
-    facts = pretrained_facts(name)
+    facts = pretrained_metadata(name)
     digits = load_dataset("mnist-5k").test
     few = digits.take(torch.arange(300))
     result = evaluate(tc.load_pretrained(name), few)
@@ -54,7 +54,7 @@ def test_digits_are_read_as_well_as_is_written_down(name):
 
 @each_network
 def test_the_written_options_are_those_of_the_network(name):
-    facts, config = pretrained_facts(name), load_config(FOLDER / name / "config.json")
+    facts, config = pretrained_metadata(name), load_config(FOLDER / name / "config.json")
     assert (config.model, config.data) == (facts["model"], facts["data"])
     assert json.loads(json.dumps(config.model_options())) == facts["options"]
     assert (config.out, config.data_dir) == (None, None)
@@ -93,7 +93,7 @@ def test_the_script_turns_a_run_into_a_network_that_loads(script, tmp_path, monk
     monkeypatch.setattr(script, "FOLDER", tmp_path)
     monkeypatch.setattr(torchcaps.models.pretrained, "FOLDER", tmp_path)
     script.convert("mnist-efficient", run, None)
-    facts = pretrained_facts("mnist-efficient")
+    facts = pretrained_metadata("mnist-efficient")
     model = tc.load_pretrained("mnist-efficient")
     result = evaluate(model, load_dataset("digits").test)
     assert (facts["accuracy"], facts["examples"]) == (result.accuracy, 400)

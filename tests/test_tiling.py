@@ -116,7 +116,7 @@ def test_tiled_gradients_are_those_of_finite_differences():
     children = capsules(2, 4, 2)
 
     def run(poses, activations, weight):
-        return torch.func.functional_call(layer, {"votes.weight": weight}, (tc.Capsules(poses, activations),))[:2]
+        return torch.func.functional_call(layer, {"transform.weight": weight}, (tc.Capsules(poses, activations),))[:2]
 
     weight = layer.transform.weight.detach().clone().requires_grad_()
     assert torch.autograd.gradcheck(run, (children.poses, children.activations, weight), atol=1e-6)

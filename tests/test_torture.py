@@ -129,8 +129,8 @@ def test_a_run_killed_while_its_checkpoint_is_half_written_goes_on(tmp_path):
     whole = disk.command(*training, "--out", str(tmp_path / "whole"))
     assert whole == (0, "")
     files = ["split.json", "metadata.json", "config.json", "metadata.json"]
-    files += ["model.safetensors", "metrics.csv", "last.ckpt"] * 2
-    place = files.index("last.ckpt", 7) + 1
+    files += ["model.safetensors", "metrics.csv", "layers.csv", "last.ckpt"] * 2
+    place = files.index("last.ckpt", 8) + 1
     words = [sys.executable, "-m", "torture.victim", "half written", str(place), *training, "--out", tmp_path / "run"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -159,9 +159,9 @@ def test_a_run_killed_between_its_last_epoch_and_its_end_stops_all_the_same(tmp_
     assert run.metadata.stopped
     metrics, checkpoint = run.metrics.read_bytes(), run.checkpoint.read_bytes()
     assert metrics.count(b"\n") < 30
-    run.with_facts(stopped=False)
+    run.with_metadata(stopped=False)
     (run.folder / "README.md").unlink()
-    assert resume(run.folder).facts == run.metadata
+    assert resume(run.folder).metadata == run.metadata
     assert (run.metrics.read_bytes(), run.checkpoint.read_bytes()) == (metrics, checkpoint)
     (run.folder / "README.md").unlink()
     resume(run.folder)  # killed before the card was written

@@ -188,9 +188,9 @@ def test_what_ends_a_training_is_in_its_log(tmp_path, capsys, monkeypatch):
 def test_a_run_that_goes_on_under_other_conditions_says_so(tmp_path, capsys):
     out = tmp_path / "run"
     assert run(*TRAIN, "--out", out) == 0
-    facts = Run.open(out).facts
+    facts = Run.open(out).metadata
     assert facts.conditions["threads"].isdigit()
-    Run.open(out).with_facts(conditions=facts.conditions | {"threads": "31", "torch": "1.0"})
+    Run.open(out).with_metadata(conditions=facts.conditions | {"threads": "31", "torch": "1.0"})
     capsys.readouterr()
     assert run("train", "--resume", out) == 0
     said = capsys.readouterr().err

@@ -150,7 +150,7 @@ def test_ctrl_c_leaves_a_usable_run(tmp_path):
 
 def test_resuming_a_finished_run_changes_nothing(finished, capsys):
     before = finished.weights.read_bytes()
-    assert resume(finished.folder).facts == finished.metadata
+    assert resume(finished.folder).metadata == finished.metadata
     assert run_command("train", "--resume", finished.folder) == 0
     assert "This run was finished; to train longer, begin another" in capsys.readouterr().err
     assert finished.weights.read_bytes() == before
@@ -290,14 +290,12 @@ def test_cross_entropy_reads_activations_as_logits():
     activations = torch.tensor([[0.9, 0.2]])
     capsules = Capsules(torch.zeros(1, 2, 4), activations)
 
-    class Margin:
-        loss = "margin"
-
     odds = torch.tensor([9.0, 0.25])  # a / (1 - a)
     expected = -(odds[1] / odds.sum()).log()
-    loss = class_loss("cross-entropy", Margin(), capsules, torch.tensor([1]))
+    loss = class_loss("cross-entropy", Answer(capsules, torch.tensor([1]), "length"))
     torch.testing.assert_close(loss, expected)
-    torch.testing.assert_close(class_loss("nll", Margin(), capsules, torch.tensor([0])), -torch.tensor(0.9).log())
+    found = class_loss("nll", Answer(capsules, torch.tensor([0]), "length"))
+    torch.testing.assert_close(found, -torch.tensor(0.9).log())
 
 
 def test_the_test_part_is_not_looked_at(tmp_path, monkeypatch):

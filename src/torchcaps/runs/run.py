@@ -97,13 +97,13 @@ class Run:
             write_names(run.path("split.json"), {word: part.names for word, part in stored.items()})
             if vocabulary is not None:
                 vocabulary.save(run.vocabulary)
-            run.save_facts()
+            run.save_metadata()
             save_config(run.config, run.path("config.json"))
         except OSError as error:
             raise input_error(str(run.folder), "a folder to write to", str(error), "Choose another --out.") from None
         return run
 
-    def save_facts(self) -> None:
+    def save_metadata(self) -> None:
         atomic_write(self.path("metadata.json"), as_json(asdict(self.metadata)))
 
     @classmethod
@@ -116,9 +116,9 @@ class Run:
         metadata = load_metadata(inside(folder, "metadata.json"))
         return cls(folder, load_resolved(inside(folder, "config.json")), metadata)
 
-    def with_facts(self, **changes: Any) -> Run:
+    def with_metadata(self, **changes: Any) -> Run:
         run = replace(self, metadata=replace(self.metadata, **changes))
-        run.save_facts()
+        run.save_metadata()
         return run
 
     def new_model(self, *, plan: bool = False) -> Any:

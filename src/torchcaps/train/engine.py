@@ -157,7 +157,7 @@ def _under_conditions(run: Run) -> Run:
     listed = ", ".join(f"{name} {value}" for name, value in now.items())
     write_log(run.log, f"process {os.getpid()} {'begins' if begins else 'goes on'}: {listed}")
     if begins:
-        return run.with_facts(conditions=now)
+        return run.with_metadata(conditions=now)
     other = differences(run.metadata.conditions, now)
     if other:
         said = "The run goes on under other conditions, so that its last bits may differ from those of one that was"
@@ -255,10 +255,10 @@ def _finish(run: Run, parts: Splits, stopped: bool = False) -> Run:
     card."""
     model = run.load_model()
     if isinstance(model, ImageModel) and model.decoder is not None and len(parts.validation):
-        reconstruction_error = evaluate(model, parts.validation).reconstruction_error
-        run = run if reconstruction_error is None else run.with_facts(fits=float(reconstruction_error.quantile(0.99)))
+        errors = evaluate(model, parts.validation).reconstruction_error
+        run = run if errors is None else run.with_metadata(fits=float(errors.quantile(0.99)))
     if stopped:
-        run = run.with_facts(stopped=True)
+        run = run.with_metadata(stopped=True)
     write_card(run)
     return run
 

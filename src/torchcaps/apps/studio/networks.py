@@ -15,7 +15,7 @@ from torchcaps._core.errors import input_error, shape_text
 from torchcaps.analysis.places import receptive_fields
 from torchcaps.data import Examples, load_dataset
 from torchcaps.models import CapsuleModel, ImageModel
-from torchcaps.models.pretrained import PRETRAINED, load_pretrained, pretrained_facts
+from torchcaps.models.pretrained import PRETRAINED, load_pretrained, pretrained_metadata
 from torchcaps.runs.card import test_result
 from torchcaps.runs.run import Run, parts_for
 
@@ -87,7 +87,7 @@ def shipped_networks() -> list[Network]:
 
 
 def _shipped(name: str) -> Network:
-    metadata = pretrained_facts(name)
+    metadata = pretrained_metadata(name)
     return Network(
         name,
         metadata["title"],

@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent
 PRETRAINED = tuple(sorted(path.parent.name for path in FOLDER.glob("*/metadata.json")))
 
 
-def pretrained_facts(name: str) -> dict[str, Any]:
+def pretrained_metadata(name: str) -> dict[str, Any]:
     """What is known of a trained network: its title, model, options, image_shape, classes, data and test accuracy."""
     check_choice("load_pretrained", "name", name, PRETRAINED)
     metadata: dict[str, Any] = json.loads((FOLDER / name / "metadata.json").read_text())
@@ -28,7 +28,7 @@ def pretrained_facts(name: str) -> dict[str, Any]:
 
 def load_pretrained(name: str = "mnist-efficient") -> Any:
     """A trained network by name, ready to use, without a download. `PRETRAINED` lists the names."""
-    metadata = pretrained_facts(name)
+    metadata = pretrained_metadata(name)
     known = {**metadata["options"], "image_shape": metadata["image_shape"]}
     options: dict[str, Any] = {
         word: tuple(value) if isinstance(value, list) else value for word, value in known.items()
@@ -38,4 +38,4 @@ def load_pretrained(name: str = "mnist-efficient") -> Any:
     return model.eval()
 
 
-__all__ = ["FOLDER", "PRETRAINED", "load_pretrained", "pretrained_facts"]
+__all__ = ["FOLDER", "PRETRAINED", "load_pretrained", "pretrained_metadata"]
