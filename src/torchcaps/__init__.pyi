@@ -3,6 +3,7 @@
 from . import data, functional, layers, losses, models, routing
 from ._core.types import Capsules, Routed, Step
 from .apps.sklearn import CapsuleClassifier, CapsuleTextClassifier
+from .data import DATASETS
 from .functional import SQUASHES, length, self_pooling, squash, squash_potential
 from .layers import (
     VOTES,
@@ -25,6 +26,7 @@ from .runs.run import load
 __version__: str
 
 __all__ = [
+    "DATASETS",
     "LOSSES",
     "MODELS",
     "PRETRAINED",

@@ -17,7 +17,7 @@ from torch import Tensor
 from torchcaps._core.device import choose_device
 from torchcaps._core.errors import check_choice, input_error, shape_text
 from torchcaps.data import Batch, Examples, TextSet, Vocabulary
-from torchcaps.models import IMAGE_MODELS, MODELS, TEXT_MODELS, Model, VectorCapsules, create_model
+from torchcaps.models import MODELS, Model, VectorCapsules, create_model, models_for
 from torchcaps.runs.config import TrainConfig, required
 from torchcaps.runs.recipes import resolve
 
@@ -189,7 +189,7 @@ class CapsuleClassifier(_Capsules):
             got = f"vectors {shape_text(X.shape)}"
             raise input_error("CapsuleClassifier", expected, got, "Reshape X, or drop them.")
         name = "efficient" if self.model is None else self.model
-        check_choice("CapsuleClassifier", "model", name, list(IMAGE_MODELS))
+        check_choice("CapsuleClassifier", "model", name, models_for("images"))
         self.input_shape_ = X.shape[1:]
         axes = 0 if vectors else None
         self.offset_ = X.mean(axes) if vectors else X.min()
@@ -270,7 +270,7 @@ class CapsuleTextClassifier(_Capsules):
         if len(labels) != len(texts):
             expected = f"{len(texts)} labels, one for each text"
             raise input_error("CapsuleTextClassifier", expected, len(labels), "Give as many.")
-        check_choice("CapsuleTextClassifier", "model", self.model, list(TEXT_MODELS))
+        check_choice("CapsuleTextClassifier", "model", self.model, models_for("texts"))
         config = self._config(self.model, len(texts), max_length=self.max_length)
         self.vocabulary_ = Vocabulary.build(texts, longest=config.max_length)
         self.longest_ = config.max_length

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from torchcaps._core.errors import check_choice
+from torchcaps._core.extensions import Registry
 from torchcaps.data.base import Labeled, Splits
 from torchcaps.data.builtin import digits, mnist_5k
 from torchcaps.data.corpora import ag_news, cr, mr, reuters, reuters_full, reviews, snips, sst2, subj, trec
@@ -19,7 +20,7 @@ from torchcaps.data.smallnorb import smallnorb
 from torchcaps.data.toys import toys, toys_full
 
 # Each takes the folder where downloaded data live. The first line of its docstring is shown by `torchcaps list`.
-DATASETS: dict[str, Callable[[Path], Splits | Labeled]] = {
+_OWN: dict[str, Callable[[Path], Splits | Labeled]] = {
     "mnist-5k": mnist_5k,
     "digits": digits,
     "mnist": mnist,
@@ -49,6 +50,7 @@ DATASETS: dict[str, Callable[[Path], Splits | Labeled]] = {
     "reuters-full": reuters_full,
     "snips": snips,
 }
+DATASETS: Registry[Callable[[Path], Splits | Labeled]] = Registry("torchcaps.datasets", _OWN)
 
 
 def load_dataset(name: str = "mnist-5k", folder: Path | str | None = None) -> Any:

@@ -9,6 +9,7 @@ import inspect
 from typing import Any
 
 from torchcaps._core.errors import check_choice, check_count, input_error
+from torchcaps._core.extensions import Registry
 from torchcaps.layers.base import LAYER_OPTIONS
 from torchcaps.models.base import CapsuleModel, ImageModel, ImageShape
 from torchcaps.models.calibrate import calibrate
@@ -40,10 +41,15 @@ TEXT_MODELS: dict[str, type[TextModel]] = {
     "textcnn": TextCNN,
     "bilstm": BiLSTM,
 }
-MODELS: dict[str, type[ImageModel] | type[TextModel]] = {**IMAGE_MODELS, **TEXT_MODELS}
+MODELS: Registry[type[ImageModel] | type[TextModel]] = Registry("torchcaps.models", {**IMAGE_MODELS, **TEXT_MODELS})
 
 
-def _options(name: str, routing: str | None) -> list[str]:
+def models_for(kind: str) -> list[str]:
+    """The names of models that read "images", or "texts"."""
+    return [name for name, model in MODELS.items() if model.reads == kind]
+
+
+def model_options(name: str, routing: str | None = None) -> list[str]:
     """What a model takes: its own options, those of its layers' votes, and those of its routing."""
     options: dict[str, Any] = {}
     open_ended = True
@@ -78,11 +84,11 @@ def create_model(
     """
     check_choice("create_model", "name", name, list(MODELS))
     check_count("create_model", "classes", classes, 2)
-    word, given = ("vocabulary", vocabulary) if name in TEXT_MODELS else ("image_shape", image_shape)
+    word, given = ("vocabulary", vocabulary) if MODELS[name].reads == "texts" else ("image_shape", image_shape)
     if given is None or (image_shape is not None and vocabulary is not None):
         got = "both image_shape and vocabulary" if given is not None else f"no {word}"
         raise input_error(f"create_model({name!r})", f"{word}, and no other size", got, f"Give {word}=...")
-    known = _options(name, options.get("routing"))
+    known = model_options(name, options.get("routing"))
     if "routing" in known and isinstance(options.get("routing"), str):
         check_choice(f"create_model({name!r})", "routing", options["routing"], list(ROUTINGS))
     unknown = ", ".join(option for option in options if option not in known)
@@ -118,4 +124,6 @@ __all__ = [
     "VectorCapsules",
     "calibrate",
     "create_model",
+    "model_options",
+    "models_for",
 ]

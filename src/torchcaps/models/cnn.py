@@ -17,7 +17,7 @@ from torchcaps._core.types import Capsules
 from torchcaps.models.base import ImageModel, ImageShape, check_size
 from torchcaps.models.crops import taken
 from torchcaps.models.efficient import efficient_stem
-from torchcaps.models.recipes import COMMON, HINTON, NORB, SABOUR, Recipe
+from torchcaps.models.recipes import COMMON, COMMON_BEST, HINTON, NORB, SABOUR, Recipe
 
 
 class _Network(ImageModel):
@@ -113,7 +113,7 @@ class SmallCNN(_Network):
     width: a factor of all channels, to match the size of another network; 0.64 is about the size of `matrix-small`.
     """
 
-    recipes: ClassVar[dict[str, Recipe]] = {**ImageModel.recipes, "paper": CNN.recipes["paper"]}
+    recipes: ClassVar[dict[str, Recipe]] = {"default": COMMON, "best": COMMON_BEST, "paper": CNN.recipes["paper"]}
 
     def __init__(self, image_shape: ImageShape, classes: int, *, width: float = 1.0) -> None:
         super().__init__(image_shape, classes)

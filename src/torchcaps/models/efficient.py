@@ -12,7 +12,7 @@ from torch import nn
 from torchcaps._core.errors import check_count, input_error
 from torchcaps.layers import Decoder, DenseCapsules, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, feature_shape, make_decoder
-from torchcaps.models.recipes import SABOUR, Recipe
+from torchcaps.models.recipes import COMMON, COMMON_BEST, SABOUR, Recipe
 
 
 def efficient_stem(image_shape: ImageShape, width: float = 1.0) -> nn.Sequential:
@@ -40,7 +40,8 @@ class EfficientCapsNet(CapsuleModel):
     """
 
     recipes: ClassVar[dict[str, Recipe]] = {
-        **CapsuleModel.recipes,
+        "default": COMMON,
+        "best": COMMON_BEST,
         "paper": {**SABOUR, "epochs": 150, "batch_size": 16, "lr": 5e-4},
     }
 

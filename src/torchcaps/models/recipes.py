@@ -19,6 +19,7 @@ COMMON: Recipe = {
     "weight_decay": 0.01,
     "reconstruction": 0.0005,
 }
+COMMON_BEST: Recipe = {**COMMON, "epochs": 30, "images": 200_000}
 SABOUR: Recipe = {**COMMON, "images": 0, "batch_size": 128, "lr": 1e-3, "schedule": "exponential", "weight_decay": 0.0}
 HINTON: Recipe = {
     **SABOUR,
@@ -86,7 +87,7 @@ class HasRecipes:
 
     reads: ClassVar[str] = "images"
     routes: ClassVar[bool] = True
-    recipes: ClassVar[dict[str, Recipe]] = {"default": COMMON, "best": {**COMMON, "epochs": 30, "images": 200_000}}
+    recipes: ClassVar[dict[str, Recipe]] = {"default": {**COMMON, "reconstruction": 0.0}}
     data_recipes: ClassVar[dict[tuple[str, str], Recipe]] = {}  # by preset and data set
 
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchcaps._core.errors import check_choice, input_error
+from torchcaps._core.extensions import Registry
 from torchcaps.routing.attention import Attention
 from torchcaps.routing.base import Routing
 from torchcaps.routing.competition import over_own_parents
@@ -20,7 +21,7 @@ from torchcaps.routing.kmeans import KMeans
 from torchcaps.routing.uniform import Uniform
 from torchcaps.routing.variational import Variational
 
-ROUTINGS: dict[str, type[Routing]] = {
+_OWN: dict[str, type[Routing]] = {
     "dynamic": Dynamic,
     "kmeans": KMeans,
     "entropy": Entropy,
@@ -33,6 +34,7 @@ ROUTINGS: dict[str, type[Routing]] = {
     "attention": Attention,
     "uniform": Uniform,
 }
+ROUTINGS: Registry[type[Routing]] = Registry("torchcaps.routings", _OWN)
 
 
 def routing_options(name: str) -> list[str]:

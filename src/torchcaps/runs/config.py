@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from tyro.conf import Positional, UseAppendAction, arg
+from tyro.conf import Positional, Suppress, UseAppendAction, arg
 
 from torchcaps._core.errors import input_error
 from torchcaps._core.fields import as_json, read_fields
@@ -128,6 +128,8 @@ class TrainConfig:
     """Compile the network with torch.compile: for GPUs; on a CPU it costs more than it saves."""
     tensorboard: bool = False
     """Write TensorBoard logs too (needs the package tensorboard)."""
+    imports: Suppress[tuple[str, ...]] = ()
+    """Files of Python that `--import` named; no command imports them by itself."""
 
     def model_options(self, *, given: bool = False) -> dict[str, Any]:
         """What `create_model` gets beside the sizes; or of these only what was given with --option."""
@@ -138,13 +140,11 @@ class TrainConfig:
             options["routing"] = self.routing
         if self.iterations is not None:
             options["iterations"] = self.iterations
-        from torchcaps.models import MODELS  # imports torch, which help does without
+        from torchcaps.models import model_options  # imports torch, which help does without
 
-        kind = MODELS[self.model or "efficient"]
-        if kind.reads == "texts":
-            options["tune"] = self.tune
-        elif kind.routes:
-            options["decoder"] = bool(self.reconstruction)
+        ours = {"tune": self.tune, "decoder": bool(self.reconstruction)}
+        known = model_options(self.model or "efficient")
+        options |= {word: value for word, value in ours.items() if word in known}
         return options
 
 
@@ -193,7 +193,7 @@ def command_of(config: TrainConfig) -> str:
     for name, value in dataclasses.asdict(config).items():
         if name == "data" or value == usual[name]:
             continue
-        flag = "--" + name.replace("_", "-")
+        flag = "--import" if name == "imports" else "--" + name.replace("_", "-")
         if isinstance(value, bool) and usual[name] is not None:
             words.append(flag if value else f"--no-{flag[2:]}")
             continue

@@ -23,7 +23,7 @@ def rows_of(what: str, folder: Path = Path("runs")) -> list[list[str]]:
 
 
 def _first_line(thing: object) -> str:
-    return (thing.__doc__ or "").strip().splitlines()[0]
+    return ((thing.__doc__ or "").strip().splitlines() or [""])[0]
 
 
 def runs_table(folder: Path) -> list[list[str]]:

@@ -12,7 +12,7 @@ from torchcaps._core.fields import read_fields
 from torchcaps._core.files import read_text
 from torchcaps.data import Splits
 from torchcaps.runs.config import TrainConfig, load_config
-from torchcaps.runs.recipes import check_given
+from torchcaps.runs.recipes import check_given, check_imports
 
 COMPLETE = ("model", "epochs", "batch_size", "lr", "schedule", "weight_decay")  # never left out in a run
 METRICS = [
@@ -66,6 +66,7 @@ def load_metadata(path: Path) -> RunMetadata:
 def load_resolved(path: Path) -> TrainConfig:
     """The config of a run; options that cannot be right, or are not filled in, are refused."""
     config = load_config(path)
+    check_imports(str(path), config)
     check_given(config)
     missing = [name for name in COMPLETE if getattr(config, name) is None]
     if missing:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 
 from torchcaps._core.errors import check_choice, check_count, check_positive, check_range, input_error
+from torchcaps._core.extensions import imported
+from torchcaps.data import DATASETS
 from torchcaps.losses import LOSSES
-from torchcaps.models import MODELS
+from torchcaps.models import MODELS, models_for
 from torchcaps.models.recipes import Recipe, with_options
+from torchcaps.routing import ROUTINGS
 from torchcaps.runs.config import TrainConfig, required
 
 _AUGMENT = {**dict.fromkeys(("toys", "toys-full", "smallnorb"), "norb"), "eth-80": "photo"}
@@ -66,8 +70,8 @@ def _check_kind(config: TrainConfig, texts: bool) -> None:
     """Refuse options that do nothing for this kind of data."""
     kind, other = ("texts", "images") if texts else ("images", "texts")
     if MODELS[required(config.model)].reads != kind:
-        fitting = [name for name, model in MODELS.items() if model.reads == kind]
-        raise input_error("train", f"a model for {kind}", f"{config.model}, which is for {other}", _one_of(fitting))
+        got = f"{config.model}, which is for {other}"
+        raise input_error("train", f"a model for {kind}", got, _one_of(models_for(kind)))
     useless: tuple[str, ...] = ("size", "color", "viewpoint", "augment", "reconstruction")
     useless = useless if texts else ("text", "label", "separator", "vectors", "max_length", "encoding", "tune")
     plain = (None, (), "none", 0.0, "utf-8") if texts else (None, (), "utf-8", True)
@@ -79,6 +83,24 @@ def _check_kind(config: TrainConfig, texts: bool) -> None:
 
 def _one_of(names: list[str]) -> str:
     return f"Choose one of {', '.join(names)} as --model."
+
+
+def check_imports(owner: str, config: TrainConfig) -> None:
+    """Refuse parts that nobody knows, and say which files may have brought them: to import is to run a file."""
+    unknown = [
+        f"the {what} {name}"
+        for what, name, known in (
+            ("model", config.model, MODELS),
+            ("routing", config.routing, ROUTINGS),
+            ("data set", None if Path(config.data).exists() else config.data, DATASETS),
+        )
+        if name is not None and name not in known
+    ]
+    missing = [file for file in config.imports if file not in imported()]
+    if unknown and missing:
+        got = f"{unknown[0]}, which this run had from {missing[0]}"
+        remedy = f"If you trust that file, give --import {missing[0]}."
+        raise input_error(owner, "models, routings and data sets that are there", got, remedy)
 
 
 def check_given(config: TrainConfig) -> None:

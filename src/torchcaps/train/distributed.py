@@ -30,6 +30,7 @@ from tqdm.auto import tqdm
 
 from torchcaps._core.device import choose_device
 from torchcaps._core.errors import InputError, input_error
+from torchcaps._core.extensions import import_again
 from torchcaps.runs.config import TrainConfig
 
 OURS = "torchcaps"  # the run id of processes that we started
@@ -137,6 +138,7 @@ def _begin(local: int, work: Callable[[Path], Any], folder: Path, environment: d
     end_with_parent()
     tqdm.set_lock(threading.RLock())  # its own is a semaphore that a killed process leaves behind
     _hush()
+    import_again()
     try:
         work(folder)
     except InputError as error:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from torchcaps._core.device import choose_device
 from torchcaps._core.errors import check_choice, input_error
+from torchcaps._core.extensions import imported
 from torchcaps.data import AUGMENTATIONS, DATASETS, Labeled, Splits, TextSet, make_parts
 from torchcaps.losses import check_several
 from torchcaps.runs.config import TrainConfig
 from torchcaps.runs.metadata import RunMetadata
-from torchcaps.runs.recipes import check_given, resolve, with_size
+from torchcaps.runs.recipes import check_given, check_imports, resolve, with_size
 from torchcaps.runs.run import Run
 from torchcaps.runs.rundata import READ, limit, read_data
 from torchcaps.runs.runfolders import check_new
@@ -23,6 +24,8 @@ from torchcaps.train import distributed
 
 def checked(config: TrainConfig) -> TrainConfig:
     """The config with whole paths, so that a run can be evaluated from anywhere, checked before any data are read."""
+    check_imports("train", config)
+    config = dataclasses.replace(config, imports=tuple(imported()))
     check_given(config)
     config = with_size(config)
     distributed.check_processes(config)

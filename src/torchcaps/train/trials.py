@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from torchcaps._core.errors import InputError, input_error
+from torchcaps._core.extensions import import_again
 from torchcaps._core.fields import as_json, read_fields
 from torchcaps._core.files import atomic_write, inside, read_text
 from torchcaps._core.locks import LOCK, locked
@@ -185,6 +186,7 @@ def _work(pipe: Any, config: TrainConfig, threads: int) -> None:
     warnings.showwarning = lambda message, *more: print(f"warning: {message}", file=sys.stderr)
     os.dup2(2, 1)  # how it goes is no part of what a command answers
     try:
+        import_again()
         _trained(config)
     except InputError as error:
         pipe.send((None, str(error)))

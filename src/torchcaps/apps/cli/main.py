@@ -48,7 +48,8 @@ examples:
   torchcaps explain runs/stars "not as good as the first one"
   torchcaps compare mnist-5k --vary routing=dynamic,em,uniform
 
-torchcaps COMMAND --help tells more.
+torchcaps COMMAND --help tells more. Every command takes --import FILE.py, a file of yours that enters routings, models
+or data sets; it is run, so that no command imports what a run names unless you say so again.
 """
 
 # What takes memory in a command, and can be lowered.
@@ -70,6 +71,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _main(arguments)
 
 
+def _imported(words: list[str]) -> list[str]:
+    """The words of a command without --import FILE, and these files imported."""
+    from torchcaps._core.errors import input_error
+    from torchcaps._core.extensions import import_file
+
+    rest, files = [], []
+    given = iter(words)
+    for word in given:
+        name, equals, value = word.partition("=")
+        if name != "--import":
+            rest.append(word)
+            continue
+        file = value if equals else next(given, None)
+        if not file:
+            raise input_error("--import", "a file of Python (.py)", "none", "Give one.")
+        files.append(file)
+    for file in files:
+        import_file(file)
+    return rest
+
+
 def _main(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
@@ -88,7 +110,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     from torchcaps._core.errors import InputError
 
     try:
-        command(words[1:])
+        command(_imported(words[1:]))
     except InputError as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,0 +1,99 @@
+"""Other people's routings, models and data sets: found by entry points of packages, or in files that a user names.
+
+A `Registry` is a table by name. It asks installed packages for their entries of one group (`torchcaps.routings`,
+`torchcaps.models`, `torchcaps.datasets`) when somebody first looks for a name that is not there, or lists all names. A
+file of Python is imported by `--import`, and enters its own parts: `torchcaps.ROUTINGS["mine"] = Mine`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import warnings
+from collections import UserDict
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TypeVar
+
+from torchcaps._core.errors import input_error
+
+Part = TypeVar("Part")
+VARIABLE = "TORCHCAPS_IMPORTED"  # files imported by this process, for those that it starts
+
+
+class Registry(UserDict[str, Part]):
+    """Parts by name: our own, those that packages bring, and those that a program enters."""
+
+    def __init__(self, group: str, own: dict[str, Part]) -> None:
+        self.group = group
+        self.asked = False
+        super().__init__(own)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.data or name in self._all()
+
+    def __getitem__(self, name: str) -> Part:
+        return self.data[name] if name in self.data else self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> dict[str, Part]:
+        if not self.asked:
+            self.asked = True
+            for entry in entry_points(group=self.group):
+                if entry.name in self.data:
+                    _warn(self.group, entry.name, "there is one of that name already")
+                    continue
+                try:
+                    self.data[entry.name] = entry.load()
+                except Exception as error:  # whatever somebody else's package does, the rest goes on
+                    _warn(self.group, entry.name, f"{type(error).__name__}: {error}")
+        return self.data
+
+
+def _warn(group: str, name: str, reason: str) -> None:
+    warnings.warn(f"the entry point {name} of {group} was left out: {reason}", stacklevel=5)
+
+
+def import_file(file: str) -> Path:
+    """Run a file of Python, which enters its parts in registries. Its whole path."""
+    path = Path(file).expanduser().resolve()
+    if path.suffix != ".py" or not path.is_file():
+        raise input_error("--import", "a file of Python (.py)", file, "Check the path.")
+    if str(path) in imported():
+        return path
+    spec = importlib.util.spec_from_file_location(f"torchcaps_import_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[spec.name]
+        got = f"{type(error).__name__}: {error}"
+        raise input_error(f"--import {file}", "a file that can be imported", got, "Mend it.") from error
+    os.environ[VARIABLE] = os.pathsep.join([*imported(), str(path)])
+    _done.add(str(path))
+    return path
+
+
+_done: set[str] = set()  # by this very process
+
+
+def imported() -> list[str]:
+    """The files that this process has imported, in their order."""
+    return [file for file in os.environ.get(VARIABLE, "").split(os.pathsep) if file in _done]
+
+
+def import_again() -> None:
+    """In a process that one of ours has started: import what that one had imported."""
+    for file in os.environ.get(VARIABLE, "").split(os.pathsep):
+        if file and file not in _done:
+            import_file(file)
