@@ -64,7 +64,7 @@ def test_help_names_every_command(capsys):
 
 def test_version(capsys):
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out == "torchcaps 0.1.0\n"
+    assert capsys.readouterr().out == "torchcaps 0.2.0\n"
 
 
 @pytest.mark.parametrize(

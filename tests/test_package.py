@@ -75,6 +75,18 @@ def test_routing_docs_have_a_row_for_every_routing():
         assert f"| `{name}` |" in text
 
 
+def test_glossary_is_short_and_knows_the_chinese_terms():
+    rows = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)[1:]
+    assert len(rows) == len(set(rows)) <= 40
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    assert all(term in text for term in ("胶囊", "投票", "耦合系数", "位姿", "动态路由"))
+
+
+def test_rooms_are_few():
+    rooms = [path for path in SOURCE.iterdir() if not path.name.startswith("__") and path.name != "py.typed"]
+    assert len(rooms) <= 13
+
+
 def test_paper_index_points_at_files_and_tests_that_exist():
     rows = re.findall(r"^\|[^|]+\|[^|]+\|([^|]+)\|([^|]+)\|$", (ROOT / "docs" / "papers.md").read_text(), re.MULTILINE)
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))

@@ -49,7 +49,8 @@ class EM(Gaussian):
     preset: "paper", or the official code's "official" (convolutional layers) and "official-class" (the last layer);
     every argument given beside it wins over it. Left out, it is the paper's, with a start that `calibrate` may change.
     inverse_temperature is that of the last of infinitely many iterations: iteration t uses it times
-    1 - inverse_temperature_decay^(t+1); it is a buffer, to be raised while training.
+    1 - inverse_temperature_decay^(t+1); it is a buffer, to be raised while training. learned_temperature: a factor of it
+    is learned, one for the layer, which starts at one.
     beta_use and beta_active are starting values, one for each parent (beta_use one for each pose dimension too with
     beta_per_dimension). vote_std: the standard deviation to expect of votes that do not agree; beta_use starts at minus
     its logarithm, so that such votes cost nothing and parents start half active. Layers fill it in, like the sizes.
@@ -68,6 +69,7 @@ class EM(Gaussian):
         preset: str | None = None,
         inverse_temperature: float | None = None,
         inverse_temperature_decay: float = 0.95,
+        learned_temperature: bool = False,
         damping: float | None = None,
         variance_floor: float | None = None,
         mass_floor: float | None = None,
@@ -131,6 +133,8 @@ class EM(Gaussian):
         self.beta_per_dimension = beta_per_dimension
         self.beta_use = nn.Parameter(torch.full((out_capsules, width), chosen("beta_use", beta_use)))
         self.beta_active = nn.Parameter(torch.full((out_capsules,), chosen("beta_active", beta_active)))
+        self.learned_temperature = learned_temperature
+        self.log_gain = nn.Parameter(torch.zeros(())) if learned_temperature else None  # of the inverse temperature
 
     def _damp(self, means: Tensor, previous: Tensor | None) -> Tensor:
         if self.damping == 0:
@@ -146,7 +150,10 @@ class EM(Gaussian):
         if self.variant == 4:
             cost = cost * masses
         active = self.beta_active if self.beta_active_scale == 1 else self.beta_active_scale * self.beta_active
-        return logsigmoid(self.inverse_temperature * self.annealing(step) * (active - cost))
+        scale = self.inverse_temperature * self.annealing(step)
+        if self.log_gain is not None:
+            scale = scale * self.log_gain.exp()
+        return logsigmoid(scale * (active - cost))
 
     def annealing(self, step: int) -> float:
         """The share of the inverse temperature that iteration `step` uses."""
