@@ -82,6 +82,16 @@ def test_glossary_is_short_and_knows_the_chinese_terms():
     assert all(term in text for term in ("胶囊", "投票", "耦合系数", "位姿", "动态路由"))
 
 
+def test_documents_are_wrapped():
+    """Prose, not tables and code."""
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        fenced = False
+        for line in page.read_text().splitlines():
+            fenced ^= line.startswith("```")
+            if not fenced and not line.startswith(("|", "    ")):
+                assert len(line) <= 100, (page.name, line)
+
+
 def test_rooms_are_few():
     rooms = [path for path in SOURCE.iterdir() if not path.name.startswith("__") and path.name != "py.typed"]
     assert len(rooms) <= 13

@@ -62,6 +62,7 @@ OPTIONS = {
         {"preset": "official-class", "out_capsules": 3},
         {"beta_per_dimension": True, "out_capsules": 3, "out_dim": 4},
         {"out_capsules": 3, "inverse_temperature": 1.0},
+        {"out_capsules": 3, "inverse_temperature": 1.0, "learned_temperature": True},
         {"out_capsules": 3, "sharpness": 0.25},
         {"out_capsules": 3, "hard": True},
         {"out_capsules": 3, "leaky": True},

@@ -92,6 +92,13 @@ CASES = [
         {"out_capsules": PARENTS, "inverse_temperature": 0.3, "sharpness": 0.25},
         lambda u, a, p: oracles.em(u, a, p["beta_use"].expand(PARENTS, DIM), p["beta_active"], lam=0.3, K=0.25),
     ),
+    (
+        "em",
+        {"out_capsules": PARENTS, "inverse_temperature": 0.3, "learned_temperature": True},
+        lambda u, a, p: oracles.em(
+            u, a, p["beta_use"].expand(PARENTS, DIM), p["beta_active"], lam=0.3 * p["log_gain"].exp()
+        ),
+    ),
     *[
         (
             "heinsen",

@@ -49,8 +49,8 @@ class EM(Gaussian):
     preset: "paper", or the official code's "official" (convolutional layers) and "official-class" (the last layer);
     every argument given beside it wins over it. Left out, it is the paper's, with a start that `calibrate` may change.
     inverse_temperature is that of the last of infinitely many iterations: iteration t uses it times
-    1 - inverse_temperature_decay^(t+1); it is a buffer, to be raised while training. learned_temperature: a factor of it
-    is learned, one for the layer, which starts at one.
+    1 - inverse_temperature_decay^(t+1); it is a buffer, to be raised while training. learned_temperature: a factor of
+    it is learned, one for the layer, which starts at one.
     beta_use and beta_active are starting values, one for each parent (beta_use one for each pose dimension too with
     beta_per_dimension). vote_std: the standard deviation to expect of votes that do not agree; beta_use starts at minus
     its logarithm, so that such votes cost nothing and parents start half active. Layers fill it in, like the sizes.
@@ -116,7 +116,11 @@ class EM(Gaussian):
         temperature = chosen("inverse_temperature", inverse_temperature)
         check_range(self.name, "inverse_temperature", temperature, 0)
         self.register_buffer("inverse_temperature", torch.tensor(temperature))
+        self.log_gain: nn.Parameter | None = None  # of the inverse temperature
+        self.learned_temperature = learned_temperature
         if variant == 1:
+            if learned_temperature:
+                raise input_error(self.name, "no learned_temperature with variant=1", "both", "Drop one of them.")
             return
         if out_capsules is None or (beta_per_dimension and out_dim is None):
             got = f"out_capsules={out_capsules}" + (f" and out_dim={out_dim}" if beta_per_dimension else "")
@@ -133,8 +137,8 @@ class EM(Gaussian):
         self.beta_per_dimension = beta_per_dimension
         self.beta_use = nn.Parameter(torch.full((out_capsules, width), chosen("beta_use", beta_use)))
         self.beta_active = nn.Parameter(torch.full((out_capsules,), chosen("beta_active", beta_active)))
-        self.learned_temperature = learned_temperature
-        self.log_gain = nn.Parameter(torch.zeros(())) if learned_temperature else None  # of the inverse temperature
+        if learned_temperature:
+            self.log_gain = nn.Parameter(torch.zeros(()))
 
     def _damp(self, means: Tensor, previous: Tensor | None) -> Tensor:
         if self.damping == 0:
