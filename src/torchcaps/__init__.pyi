@@ -2,7 +2,7 @@
 
 from . import data, functional, layers, losses, models, routing
 from ._core.types import Capsules, Routed, Step
-from .apps.sklearn import CapsuleClassifier, CapsuleTextClassifier
+from .apps.estimators import CapsuleClassifier, CapsuleTextClassifier
 from .data import DATASETS
 from .functional import SQUASHES, length, self_pooling, squash, squash_potential
 from .layers import (

@@ -7,7 +7,7 @@ capsule, ``e`` child pose, ``d`` vote and parent pose, ``h w`` grid, ``t`` token
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -35,6 +35,11 @@ class Capsules(NamedTuple):
     def silent_poses(self) -> Tensor:
         """The poses, zero where capsules are masked, whatever stood there."""
         return self.poses if self.mask is None else self.poses.masked_fill(~self.mask.unsqueeze(-1), 0)
+
+    def to(self, *args: Any, **options: Any) -> Capsules:
+        """The same on another device, or of another dtype, as `Tensor.to`; a mask keeps its dtype."""
+        poses, activations = self.poses.to(*args, **options), self.activations.to(*args, **options)
+        return Capsules(poses, activations, None if self.mask is None else self.mask.to(poses.device))
 
     def flatten(self) -> Capsules:
         """Join the axes of a grid into one axis of capsules: [b h w i e] -> [b (h w i) e]."""

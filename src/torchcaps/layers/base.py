@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -129,6 +129,10 @@ class RoutedLayer(nn.Module):
         """
         with torch.random.fork_rng(devices=[]):
             return choose(self._job(self.gather(children)))
+
+    if TYPE_CHECKING:  # torch gives Any
+
+        def __call__(self, children: Capsules) -> Capsules: ...
 
     def forward(self, children: Capsules) -> Capsules:
         """The parents of these children."""

@@ -5,7 +5,7 @@ Vectors with a squash: Sabour, Frosst, Hinton 2017. Matrices with a sigmoid acti
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from einops import rearrange
 from jaxtyping import Float
@@ -51,6 +51,10 @@ class PrimaryCapsules(nn.Module):
         self.activations: nn.Module | None = None
         if kind == "matrix":
             self.activations = convolution(in_channels, out_capsules, kernel_size, stride, padding, groups=groups)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, features: Tensor) -> Capsules: ...
 
     def forward(self, features: Float[Tensor, "b c *grid"]) -> Capsules:
         if not isinstance(features, Tensor):

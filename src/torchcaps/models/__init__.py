@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, overload
 
 from torchcaps._core.errors import check_choice, check_count, input_error
 from torchcaps._core.extensions import Registry
@@ -67,6 +67,22 @@ def model_options(name: str, routing: str | None = None) -> list[str]:
 
 
 Model = ImageModel | TextModel
+
+
+@overload
+def create_model(
+    name: str = ..., *, classes: int, image_shape: ImageShape, vocabulary: None = ..., **options: Any
+) -> ImageModel: ...
+
+
+@overload
+def create_model(name: str, *, classes: int, vocabulary: int, image_shape: None = ..., **options: Any) -> TextModel: ...
+
+
+@overload
+def create_model(
+    name: str = ..., *, classes: int, image_shape: ImageShape | None, vocabulary: int | None, **options: Any
+) -> Any: ...
 
 
 def create_model(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
@@ -22,6 +22,10 @@ class ImageModel(HasRecipes, nn.Module):
     `readout` says what its activations are: "length", "logistic", "share", or "logit" where poses are logits. The loss
     that suits it is `losses.READOUTS[readout]`. Its recipes: see `models.recipes`.
     """
+
+    if TYPE_CHECKING:
+
+        def __call__(self, images: Tensor) -> Capsules: ...
 
     @property
     def readout(self) -> str:

@@ -6,7 +6,7 @@ Model A looks at n-grams of one length, model B at three, and averages the poses
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -67,6 +67,10 @@ class TextModel(HasRecipes, nn.Module):
         self.word_dropout = word_dropout
         self.words = nn.Embedding(vocabulary, dim, padding_idx=0)
         self.words.weight.requires_grad_(tune)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, tokens: Tensor) -> Capsules: ...
 
     @property
     def readout(self) -> str:

@@ -7,7 +7,7 @@ is what differs: `update` (M-step), `assign` (E-step), `read` (clusters to capsu
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool
@@ -44,8 +44,7 @@ class Routing(nn.Module):
     gradients: "all" iterations, or the "last" update only, with the couplings taken as constants.
     hard: each child goes wholly to its best parent (equal ones share it).
     leaky: a child may belong to nobody; one more score, always zero, competes and is dropped.
-    sampling: the share of parents that compete while training, drawn anew for every example, at least one (dropout
-        for parents).
+    sampling: the share of parents that compete while training, drawn anew for every example, at least one.
     """
 
     readout: str = "length"  # what activations are: "length", "logistic" (of a cost), or "share" (they sum to one)
@@ -143,10 +142,12 @@ class Routing(nn.Module):
     ) -> Routed:
         """Route votes [*b i j d] of children with activations and mask [*b i], from given couplings [*b i j] if any.
 
-        `kept` names the parents that compete; left out, they are drawn (see `draw`). `over_parents` is the layer's word
-        on which parents compete for a child; left out, it is the axis j.
+        kept: the parents that compete; left out, they are drawn. over_parents: who competes for a child; else axis j.
         """
         return self._run(votes, activations, mask, couplings, kept, over_parents, None)
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
     def trace(
         self,

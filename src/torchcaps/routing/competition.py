@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from torchcaps._core.types import Activations, Couplings, Mask
 from torchcaps.functional import safe_log
@@ -11,8 +12,19 @@ from torchcaps.votes.competition import Competition, careful, mask_fill, over_ow
 
 OverParents = Competition
 
+
+class CompetitionOptions(TypedDict, total=False):
+    """What every routing takes; see `Routing`."""
+
+    gradients: str
+    hard: bool
+    leaky: bool
+    sampling: float
+
+
 __all__ = [
     "Competition",
+    "CompetitionOptions",
     "OverParents",
     "careful",
     "compete",

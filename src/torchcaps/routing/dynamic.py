@@ -6,15 +6,15 @@ of accumulated after Su Jianlin (kexue.fm 4819); amendment by child activation a
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from torchcaps._core.errors import check_choice, input_error
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import SQUASHES, agree, combine, length, squash, squash_potential
 from torchcaps.routing.base import Routing
+from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.votes.algebra import Votes
 
 
@@ -36,7 +36,7 @@ class Dynamic(Routing):
         bias: bool = False,
         out_capsules: int | None = None,
         out_dim: int | None = None,
-        **competition: Any,
+        **competition: Unpack[CompetitionOptions],
     ) -> None:
         super().__init__(iterations, **competition)
         check_choice(self.name, "squash", squash, list(SQUASHES))

@@ -8,14 +8,15 @@ Equation numbers are those of He 2018, "Principles of capsule networks", eqs. 38
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
+from typing_extensions import Unpack
 
 from torchcaps._core.errors import check_positive, input_error
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import agree, combine, length, unit
 from torchcaps.routing.base import Routing
+from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.votes.algebra import Votes
 
 
@@ -32,7 +33,7 @@ class Entropy(Routing):
         *,
         entropy_weight: float | Sequence[float] = 1.0,
         entropy_decay: float = 1.0,
-        **competition: Any,
+        **competition: Unpack[CompetitionOptions],
     ) -> None:
         super().__init__(iterations, **competition)
         self.entropy_weight = entropy_weight

@@ -7,15 +7,17 @@ and 11 (one fixed variance for all).
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from torchcaps._core.errors import check_choice, check_positive, check_range
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import combine, distances, mass, moments
 from torchcaps.routing.base import Routing
+from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.votes.algebra import Votes, as_votes
 
 LOG_2PI = math.log(2 * math.pi)
@@ -53,7 +55,7 @@ class Gaussian(Routing):
         variance_floor: float = 1e-4,
         mass_floor: float = 1e-7,
         sharpness: float = 1.0,
-        **competition: Any,
+        **competition: Unpack[CompetitionOptions],
     ) -> None:
         super().__init__(iterations, **competition)
         check_positive(self.name, "sharpness", sharpness)

@@ -11,16 +11,17 @@ of all layers at a time, is a loop over a network and no routing of a layer.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
+from typing_extensions import Unpack
 
 from torchcaps._core.errors import input_error
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import agree, combine
 from torchcaps.routing.base import Routing
+from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.votes.algebra import Votes
 
 EPSILON = 1e-5  # beside the variance of a layer norm, as everywhere
@@ -35,7 +36,9 @@ class Inverted(Routing):
 
     readout = "logistic"
 
-    def __init__(self, iterations: int = 3, *, out_dim: int | None = None, **competition: Any) -> None:
+    def __init__(
+        self, iterations: int = 3, *, out_dim: int | None = None, **competition: Unpack[CompetitionOptions]
+    ) -> None:
         super().__init__(iterations, **competition)
         if out_dim is None:
             remedy = 'Pass it, or name the routing in a layer, which knows it: DenseCapsules(..., routing="inverted").'

@@ -14,15 +14,17 @@ are densities.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from torchcaps._core.errors import check_choice, check_positive, check_range
 from torchcaps._core.types import Activations, Couplings, Routed, can_look_at
 from torchcaps.functional import distances, safe_divide
 from torchcaps.routing.base import Routing
+from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.routing.kmeans import weighted_means
 from torchcaps.votes.algebra import Votes
 
@@ -61,7 +63,7 @@ class KDE(Routing):
         mass_floor: float = 1e-7,
         vote_std: float | None = None,
         out_dim: int | None = None,
-        **competition: Any,
+        **competition: Unpack[CompetitionOptions],
     ) -> None:
         super().__init__(iterations, **competition)
         check_choice(self.name, "kernel", kernel, ["gaussian", "epanechnikov"])

@@ -6,15 +6,17 @@ softened to -1/K log Sum exp(-K d), which gives couplings softmax_j(-K d_ij). K 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from torchcaps._core.errors import check_choice, check_positive
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import agree, combine, distances, length, mass, safe_divide, squash, unit
 from torchcaps.routing.base import Routing
+from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.votes.algebra import Votes
 
 
@@ -51,7 +53,7 @@ class KMeans(Routing):
         distance: str = "euclidean",
         sharpness: float = 1.0,
         mass_floor: float = 1e-7,
-        **competition: Any,
+        **competition: Unpack[CompetitionOptions],
     ) -> None:
         super().__init__(iterations, **competition)
         check_choice(self.name, "distance", distance, ["euclidean", "inner"])

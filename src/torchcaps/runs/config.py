@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from tyro.conf import Positional, Suppress, UseAppendAction, arg
-
 from torchcaps._core.errors import input_error
 from torchcaps._core.fields import as_json, read_fields
 from torchcaps._core.files import atomic_write
+from torchcaps.runs.annotations import Positional, Suppress, UseAppendAction, arg
 
 Value = TypeVar("Value")
 # What help shows for options that may be left out.

@@ -42,7 +42,7 @@ from torchcaps.data import (
     row_finder,
     write_names,
 )
-from torchcaps.models import MODELS, create_model
+from torchcaps.models import MODELS, ImageModel, TextModel, create_model
 from torchcaps.runs.config import TrainConfig, required, save_config
 from torchcaps.runs.metadata import RunMetadata, load_metadata, load_metrics, load_resolved
 from torchcaps.runs.rundata import columns_of, limit, read_data
@@ -234,9 +234,10 @@ class Run:
         return names
 
 
-def load(folder: Path | str) -> Any:
+def load(folder: Path | str) -> ImageModel | TextModel:
     """The trained model of a run folder, ready to use."""
-    return Run.open(folder).load_model()
+    model: ImageModel | TextModel = Run.open(folder).load_model()
+    return model
 
 
 def parts_for(run: Run, source: str | None = None, data_dir: Path | None = None) -> Splits:

@@ -177,7 +177,7 @@ def matrix(batch: int = 8, sizes: tuple[int, int, int, int] = (32, 32, 32, 32)) 
 
 
 def text(batch: int = 50, words: int = 60, capsules: int = 32) -> Built:
-    model = create_model("text-a", vocabulary=5000, classes=2, dropout=0.0, capsules=capsules)
+    model: Any = create_model("text-a", vocabulary=5000, classes=2, dropout=0.0, capsules=capsules)
     tokens, labels = torch.randint(1, 5000, (batch, words)), torch.randint(2, (batch,))
     calibrate(model, tokens)
 

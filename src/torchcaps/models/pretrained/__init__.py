@@ -13,7 +13,7 @@ from typing import Any
 from safetensors.torch import load_file
 
 from torchcaps._core.errors import check_choice
-from torchcaps.models import create_model
+from torchcaps.models import ImageModel, create_model
 
 FOLDER = Path(__file__).parent
 PRETRAINED = tuple(sorted(path.parent.name for path in FOLDER.glob("*/metadata.json")))
@@ -26,14 +26,16 @@ def pretrained_metadata(name: str) -> dict[str, Any]:
     return metadata
 
 
-def load_pretrained(name: str = "mnist-efficient") -> Any:
+def load_pretrained(name: str = "mnist-efficient") -> ImageModel:
     """A trained network by name, ready to use, without a download. `PRETRAINED` lists the names."""
     metadata = pretrained_metadata(name)
-    known = {**metadata["options"], "image_shape": metadata["image_shape"]}
     options: dict[str, Any] = {
-        word: tuple(value) if isinstance(value, list) else value for word, value in known.items()
+        word: tuple(value) if isinstance(value, list) else value for word, value in metadata["options"].items()
     }
-    model = create_model(metadata["model"], classes=len(metadata["classes"]), **options)
+    channels, height, width = metadata["image_shape"]
+    model = create_model(
+        metadata["model"], classes=len(metadata["classes"]), image_shape=(channels, height, width), **options
+    )
     model.load_state_dict(load_file(FOLDER / name / "model.safetensors"))  # copied into float32
     return model.eval()
 

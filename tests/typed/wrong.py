@@ -1,0 +1,6 @@
+"""What mypy refuses: an option that a routing does not have."""
+
+import torchcaps as tc
+from torchcaps.routing import Dynamic
+
+layer = tc.DenseCapsules(6, 3, 4, 5, routing=Dynamic(iterations=2, leeky=True))
