@@ -31,9 +31,7 @@ TITLES = {
 }
 CONFIGS = {
     "mnist-efficient": TrainConfig(data="mnist", model="efficient", preset="best"),
-    "mnist-matrix-small": TrainConfig(
-        data="mnist", model="matrix-small", limit=20000, epochs=3, lr=5e-3, option=("normalize_poses=false",)
-    ),
+    "mnist-matrix-small": TrainConfig(data="mnist", model="matrix-small", epochs=20),
 }
 
 

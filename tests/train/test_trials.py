@@ -14,6 +14,7 @@ from torchcaps._core.errors import InputError
 from torchcaps.analysis.comparison import Comparison, Variant, paired_difference
 from torchcaps.plots.compare import comparison_figure
 from torchcaps.runs.config import TrainConfig
+from torchcaps.train import viewpoints
 from torchcaps.train.compare import _equal_budget, parse_vary, varied_config
 from torchcaps.train.trials import Outcome
 from torchcaps.train.viewpoints import ViewpointTest
@@ -160,7 +161,9 @@ def test_a_killed_comparison_takes_its_runs_along(tmp_path):
         process.communicate(timeout=60)  # the run holds the same pipe: it closes when both have ended
 
 
-def test_viewpoints_train_both_models_and_match_the_better_one(tmp_path, capsys):
+@pytest.mark.parametrize("same", [False, True])
+def test_viewpoints_train_both_models_and_match_the_better_one(tmp_path, capsys, monkeypatch, same):
+    monkeypatch.setattr(viewpoints, "alike", lambda one, other: same)
     data = save_norb(tmp_path / "data")
     words = ["viewpoint", "smallnorb", "--data-dir", data, "--size", 32, "--epochs", 1, "--limit", 20]
     words += ["--batch-size", 10]
@@ -172,6 +175,9 @@ def test_viewpoints_train_both_models_and_match_the_better_one(tmp_path, capsys)
     assert "atched (" in said
     results = json.loads((out / "results.json").read_text())
     models = ("matrix-small", "cnn-small")
+    if same:
+        assert results["matched"] == list(models)
+        return
     better = max(models, key=lambda name: results[name]["validation"])
     assert results["matched"] == [f"{name}-matched" if name == better else name for name in models]
     matched = json.loads((out / f"{better}-matched" / "config.json").read_text())
