@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 import torch
@@ -71,9 +73,9 @@ def forgotten():
     extensions._done.clear()
 
 
-def torchcaps(*words, **environment):
+def torchcaps(*words, folder=None, **environment):
     words = [sys.executable, "-m", "torchcaps", *map(str, words)]
-    return subprocess.run(words, capture_output=True, text=True, env={**os.environ, **environment})
+    return subprocess.run(words, capture_output=True, text=True, env={**os.environ, **environment}, cwd=folder)
 
 
 @pytest.mark.usefixtures("forgotten")
@@ -95,6 +97,18 @@ def test_parts_of_a_file_are_trained_and_found_again_only_when_it_is_named_again
     listed = torchcaps("list", "models", f"--import={file}")
     assert "tiny" in listed.stdout
     assert torchcaps("train", "--resume", out).returncode == 2
+
+
+def test_the_page_on_extending_can_be_followed(tmp_path):
+    page = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "mine.py").write_text(block)
+    commands = re.findall(r"^    torchcaps (.*)$", page, re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        words = [*command.split(), *(["--epochs", "2"] if command.startswith("train") else [])]
+        done = torchcaps(*words, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.usefixtures("forgotten")

@@ -32,7 +32,7 @@ class Viewpoint(TrainConfig):
     """Train on some viewpoints and test on new ones: a capsule network beside another that knows the old ones as well.
 
     Both are trained; where one is better on viewpoints it knows, it is trained again, until it does as well as the
-    other. Takes the options of train; call the same command with the --out that it names to go on where it was interrupted.
+    other. Takes the options of train; call the same command with its --out to go on after an interruption.
     """
 
     data: Annotated[Positional[str], arg(metavar="DATA")] = "toys"
