@@ -96,6 +96,7 @@ def test_parts_of_a_file_are_trained_and_found_again_only_when_it_is_named_again
         assert done.returncode == 0, done.stderr
     listed = torchcaps("list", "models", f"--import={file}")
     assert "tiny" in listed.stdout
+    assert "tiny" in torchcaps("train", "--help", "--import", file).stdout
     assert torchcaps("train", "--resume", out).returncode == 2
 
 

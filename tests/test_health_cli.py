@@ -76,7 +76,7 @@ def test_a_network_without_capsules_is_refused(capsys, tmp_path):
     pictures = save_pictures(tmp_path / "squares", 12)
     assert run("train", pictures, "--model", "cnn-small", "--epochs", 1, "--out", tmp_path / "run") == 0
     expected = "health: expected a network that routes capsules, got SmallCNN. "
-    expected += "Choose a run of efficient, capsnet, matrix, matrix-small, deep, text, text-a or text-b."
+    expected += "Choose a run of efficient, capsnet, matrix, matrix-small, deep, text, text-a, text-b."
     assert refused(capsys, "health", tmp_path / "run") == expected
 
 

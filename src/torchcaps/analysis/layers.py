@@ -11,7 +11,7 @@ from torch import Tensor
 from torchcaps._core.errors import input_error
 from torchcaps._core.types import Capsules
 from torchcaps.layers import PrimaryCapsules, RoutedLayer
-from torchcaps.models import CapsuleModel, Model, TextCapsules
+from torchcaps.models import MODELS, CapsuleModel, Model, TextCapsules
 from torchcaps.models.ngrams import Branch
 
 CLASSES = "classes"
@@ -28,7 +28,7 @@ def named_layers(owner: str, model: Any) -> dict[str, RoutedLayer]:
             for ngram, branch in branches.items()
             for name, layer in _named(branch.routed_layers).items()
         }
-    remedy = "Choose a run of efficient, capsnet, matrix, matrix-small, deep, text, text-a or text-b."
+    remedy = f"Choose a run of {', '.join(name for name, kind in MODELS.items() if kind.routes)}."
     raise input_error(owner, "a network that routes capsules", type(model).__name__, remedy)
 
 

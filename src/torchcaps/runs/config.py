@@ -6,6 +6,7 @@ An option left out is filled in by `recipes.resolve`, for its model and the numb
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import shlex
 from dataclasses import dataclass
@@ -22,9 +23,25 @@ Value = TypeVar("Value")
 Count = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
 Number = Annotated[float | None, arg(metavar="X", help_behavior_hint="")]
 Name = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
+Model = Annotated[str | None, arg(metavar="NAME", help_behavior_hint=lambda _: _models())]
+RoutingName = Annotated[str | None, arg(metavar="NAME", help_behavior_hint=lambda _: _names("routing", "ROUTINGS"))]
+LossName = Annotated[str | None, arg(metavar="NAME", help_behavior_hint=lambda _: _names("losses", "LOSSES"))]
+Augment = Annotated[str | None, arg(metavar="NAME", help_behavior_hint=lambda _: _names("data", "AUGMENTATIONS"))]
 Folder = Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")]
 Schedule = Literal["one-cycle", "exponential", "slow-exponential", "constant"]
 Viewpoint = Literal["azimuth", "elevation"]
+
+
+def _names(module: str, table: str) -> str:
+    """The names in a table of the library, for help; torch is imported only then."""
+    found = getattr(importlib.import_module(f"torchcaps.{module}"), table)
+    return f"(one of {', '.join(found)})"
+
+
+def _models() -> str:
+    from torchcaps.models import models_for
+
+    return f"(for images {', '.join(models_for('images'))}; for texts {', '.join(models_for('texts'))})"
 
 
 @dataclass(frozen=True)
@@ -35,12 +52,10 @@ class TrainConfig:
     out: Folder = None
     """The run folder to make; left out, a new one under runs/."""
 
-    model: Name = None
-    """efficient, capsnet, matrix, matrix-small, deep, cnn, cnn-small or cnn-norb for images; text, text-a, text-b,
-    textcnn or bilstm for texts; left out, efficient or text."""
-    routing: Name = None
-    """attention, dynamic, em, entropy, gaussian, heinsen, inverted, kde, kmeans, uniform or variational; left out, the
-    model's own."""
+    model: Model = None
+    """The network; left out, efficient or text."""
+    routing: RoutingName = None
+    """How children find their parents; left out, the model's own."""
     iterations: Count = None
     """Routing iterations."""
     option: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = ()
@@ -62,14 +77,14 @@ class TrainConfig:
     slow-exponential (0.96 in 20,000 steps), constant."""
     weight_decay: Number = None
     """Decoupled weight decay (AdamW)."""
-    loss: Name = None
-    """margin, spread, nll or cross-entropy; left out, the one that suits the routing."""
+    loss: LossName = None
+    """What is minimized; left out, the one that suits the routing."""
     down_weight: Number = None
     """Weight of the classes that are not there in the margin loss; left out, 0.5."""
     reconstruction: Number = None
     """Weight of the squared error of the reconstruction, summed over pixels; 0 for no decoder."""
-    augment: Name = None
-    """none, shift, affine, photo, light or norb: how training images are varied; left out, what suits the data."""
+    augment: Augment = None
+    """How training images are varied; left out, what suits the data."""
 
     size: Count = None
     """Resize images to this many pixels a side."""
