@@ -82,6 +82,10 @@ def test_glossary_is_short_and_knows_the_chinese_terms():
     assert all(term in text for term in ("胶囊", "投票", "耦合系数", "位姿", "动态路由"))
 
 
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
 def test_documents_are_wrapped():
     """Prose, not tables and code."""
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
