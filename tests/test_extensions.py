@@ -1,5 +1,6 @@
 """Other people's routings, models and data sets: by --import, and by entry points of packages."""
 
+import importlib
 import json
 import os
 import re
@@ -175,6 +176,17 @@ def test_entry_points_of_packages_are_found(tmp_path):
     assert "broken" not in listed.stdout
     assert "the entry point broken of torchcaps.routings was left out: AttributeError" in listed.stderr
     assert "dynamic of torchcaps.routings was left out: there is one of that name already" in listed.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "table"),
+    [("routing", "ROUTINGS"), ("losses", "LOSSES"), ("data.augment", "AUGMENTATIONS"), ("models", "IMAGE_MODELS")],
+)
+def test_help_reads_the_names_that_a_loaded_module_has(monkeypatch, module, table):
+    loaded = list(getattr(importlib.import_module(f"torchcaps.{module}"), table))
+    assert extensions.names_of(module, table) == loaded
+    monkeypatch.delitem(sys.modules, f"torchcaps.{module}")
+    assert extensions.names_of(module, table) == loaded
 
 
 def test_a_registry_is_a_dict_that_asks_packages_once(monkeypatch):

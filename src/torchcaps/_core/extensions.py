@@ -7,6 +7,7 @@ file of Python is imported by `--import`, and enters its own parts: `torchcaps.R
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import sys
@@ -97,3 +98,28 @@ def import_again() -> None:
     for file in os.environ.get(VARIABLE, "").split(os.pathsep):
         if file and file not in _done:
             import_file(file)
+
+
+def names_of(module: str, table: str) -> list[str]:
+    """The names in a table of a module of ours, for help: as they are if it is loaded, else as its source has them.
+
+    To load a module is to load torch, which takes a second. A registry stands in the source as `_OWN`.
+    """
+    loaded = sys.modules.get(f"torchcaps.{module}")
+    if loaded is not None:
+        return list(getattr(loaded, table))
+    spec = importlib.util.find_spec("torchcaps")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    path = Path(spec.submodule_search_locations[0], *module.split("."))
+    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    tables = {
+        target.id: node.value
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+        if isinstance(node, ast.AnnAssign)
+        for target in [node.target]
+        if isinstance(target, ast.Name) and isinstance(node.value, ast.Dict)
+    }
+    found = tables.get(table) or tables["_OWN"]
+    assert isinstance(found, ast.Dict)
+    return [key.value for key in found.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]

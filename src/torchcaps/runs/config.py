@@ -6,14 +6,15 @@ An option left out is filled in by `recipes.resolve`, for its model and the numb
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from torchcaps._core.errors import input_error
+from torchcaps._core.extensions import names_of
 from torchcaps._core.fields import as_json, read_fields
 from torchcaps._core.files import atomic_write
 from torchcaps.runs.annotations import Positional, Suppress, UseAppendAction, arg
@@ -26,22 +27,24 @@ Name = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
 Model = Annotated[str | None, arg(metavar="NAME", help_behavior_hint=lambda _: _models())]
 RoutingName = Annotated[str | None, arg(metavar="NAME", help_behavior_hint=lambda _: _names("routing", "ROUTINGS"))]
 LossName = Annotated[str | None, arg(metavar="NAME", help_behavior_hint=lambda _: _names("losses", "LOSSES"))]
-Augment = Annotated[str | None, arg(metavar="NAME", help_behavior_hint=lambda _: _names("data", "AUGMENTATIONS"))]
+Augment = Annotated[
+    str | None, arg(metavar="NAME", help_behavior_hint=lambda _: _names("data.augment", "AUGMENTATIONS"))
+]
 Folder = Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")]
 Schedule = Literal["one-cycle", "exponential", "slow-exponential", "constant"]
 Viewpoint = Literal["azimuth", "elevation"]
 
 
 def _names(module: str, table: str) -> str:
-    """The names in a table of the library, for help; torch is imported only then."""
-    found = getattr(importlib.import_module(f"torchcaps.{module}"), table)
-    return f"(one of {', '.join(found)})"
+    return f"(one of {', '.join(names_of(module, table))})"
 
 
 def _models() -> str:
-    from torchcaps.models import models_for
-
-    return f"(for images {', '.join(models_for('images'))}; for texts {', '.join(models_for('texts'))})"
+    if "torchcaps.models" in sys.modules:
+        models_for = sys.modules["torchcaps.models"].models_for
+        return f"(for images {', '.join(models_for('images'))}; for texts {', '.join(models_for('texts'))})"
+    images, texts = names_of("models", "IMAGE_MODELS"), names_of("models", "TEXT_MODELS")
+    return f"(for images {', '.join(images)}; for texts {', '.join(texts)})"
 
 
 @dataclass(frozen=True)
