@@ -2,16 +2,19 @@
 
 from collections.abc import Callable
 
-from torchcaps.apps.cli.commands.answers import explain_command, predict_command, similar_command
 from torchcaps.apps.cli.commands.attack import attack_command
+from torchcaps.apps.cli.commands.bench import bench_command
 from torchcaps.apps.cli.commands.compare import compare_command, viewpoint_command
 from torchcaps.apps.cli.commands.draw import draw_command
 from torchcaps.apps.cli.commands.evaluate import evaluate_command
+from torchcaps.apps.cli.commands.explain import explain_command
 from torchcaps.apps.cli.commands.export import export_command
 from torchcaps.apps.cli.commands.health import health_command
 from torchcaps.apps.cli.commands.jumble import jumble_command
+from torchcaps.apps.cli.commands.list import list_command
+from torchcaps.apps.cli.commands.predict import predict_command
 from torchcaps.apps.cli.commands.report import report_command
-from torchcaps.apps.cli.commands.small import bench_command, list_command
+from torchcaps.apps.cli.commands.similar import similar_command
 from torchcaps.apps.cli.commands.strange import strange_command
 from torchcaps.apps.cli.commands.studio import studio_command
 from torchcaps.apps.cli.commands.train import train_command
