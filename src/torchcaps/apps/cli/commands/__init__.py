@@ -11,7 +11,7 @@ from torchcaps.apps.cli.commands.explain import explain_command
 from torchcaps.apps.cli.commands.export import export_command
 from torchcaps.apps.cli.commands.health import health_command
 from torchcaps.apps.cli.commands.jumble import jumble_command
-from torchcaps.apps.cli.commands.list import list_command
+from torchcaps.apps.cli.commands.listing import list_command
 from torchcaps.apps.cli.commands.predict import predict_command
 from torchcaps.apps.cli.commands.report import report_command
 from torchcaps.apps.cli.commands.similar import similar_command
