@@ -59,7 +59,7 @@ def _metadata(run: Run) -> str:
         "pipeline_tag": task,
         "tags": [
             "torchcaps",
-            *(() if not MODELS[required(run.config.model)].routes else ("capsule-network",)),
+            *_kind(run),
             "pytorch",
             *filter(None, (run.config.model, run.config.routing)),
         ],
@@ -84,17 +84,17 @@ def _metadata(run: Run) -> str:
 
 
 def _kind(run: Run) -> list[str]:
-    return [] if not MODELS[required(run.config.model)].routes else ["capsule-network"]
+    return ["capsule-network"] if MODELS[required(run.config.model)].routes else []
 
 
 def _words(run: Run) -> str:
     metadata, model = run.metadata, run.load_model()
     kind = "texts" if metadata.image_shape is None else f"images of {' x '.join(map(str, metadata.image_shape))}"
-    what = "capsule" if _kind(run) else "plain"
+    what, classes = "capsule" if _kind(run) else "plain", len(metadata.classes)
     lines = [
         f"# {_cell(run.name)}",
         "",
-        f"A {what} network (`{run.config.model}`) for {kind} in {len(run.metadata.classes)} classes, by torchcaps.",
+        f"A {what} network (`{run.config.model}`) for {kind} in {classes} classes, trained with torchcaps.",
         "",
         "| | |",
         "|---|---|",
