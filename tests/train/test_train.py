@@ -1,6 +1,7 @@
 """Training: what is kept, what is repeated, what happens when it is interrupted."""
 
 import csv
+import functools
 import json
 import math
 import signal
@@ -20,6 +21,7 @@ from torchcaps._core.types import Capsules
 from torchcaps.analysis.evaluate import evaluate
 from torchcaps.data import PairSet, Splits, load_dataset
 from torchcaps.losses import Answer, class_loss
+from torchcaps.models import EfficientCapsNet
 from torchcaps.runs.config import TrainConfig
 from torchcaps.runs.run import Run, parts_for
 from torchcaps.runs.rundata import limit
@@ -64,6 +66,23 @@ def test_run_folder_holds_everything(finished):
     split = json.loads((finished.folder / "split.json").read_text())
     assert {part: len(names) for part, names in split.items()} == {"train": 600, "validation": 200, "test": 400}
     assert not set(split["train"]) & (set(split["validation"]) | set(split["test"]))
+
+
+def test_a_run_builds_its_network_once(tmp_path, monkeypatch):
+    built = []
+    usual = EfficientCapsNet.__init__
+
+    @functools.wraps(usual)  # whose signature tells the options
+    def counting(self, *sizes, **options):
+        built.append(torch.get_default_device().type)
+        usual(self, *sizes, **options)
+
+    monkeypatch.setattr(EfficientCapsNet, "__init__", counting)
+    run = train(replace(QUICK, epochs=1, out=tmp_path / "run"))
+    assert built.count("cpu") == 1
+    assert built.count("meta") <= 2  # to see whether it fits in memory, and to count parameters for the card
+    resume(run.folder)
+    assert built.count("cpu") == 2
 
 
 def test_training_learns_and_keeps_the_best_epoch(finished):

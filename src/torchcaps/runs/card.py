@@ -88,7 +88,7 @@ def _kind(run: Run) -> list[str]:
 
 
 def _words(run: Run) -> str:
-    metadata, model = run.metadata, run.load_model()
+    metadata, plan = run.metadata, run.new_model(plan=True)
     kind = "texts" if metadata.image_shape is None else f"images of {' x '.join(map(str, metadata.image_shape))}"
     what, classes = "capsule" if _kind(run) else "plain", len(metadata.classes)
     lines = [
@@ -100,7 +100,7 @@ def _words(run: Run) -> str:
         "|---|---|",
         f"| data | {_data_name(run)} |",
         f"| classes | {_cell(', '.join(metadata.classes[:40]))}{' ...' if len(metadata.classes) > 40 else ''} |",
-        f"| parameters | {sum(parameter.numel() for parameter in model.parameters()):,} |",
+        f"| parameters | {sum(parameter.numel() for parameter in plan.parameters()):,} |",
         *_measured(run),
         "",
         "Made by",

@@ -122,17 +122,22 @@ class Run:
         return run
 
     def new_model(self, *, plan: bool = False) -> Any:
-        """The model with fresh weights; or a plan of it, which takes no room."""
+        """The model with the weights that it starts from; or a plan of it on the meta device, without memory."""
+        with torch.device("meta"):
+            planned = self._make()
+        _check_room(planned)
+        return planned if plan else self._make()
+
+    def _make(self) -> Any:
         metadata, name, options = self.metadata, required(self.config.model), self.config.model_options()
         if metadata.vocabulary is not None:
             options |= {"dim": metadata.word_dim} | ({"many": metadata.many} if not MODELS[name].routes else {})
         shape, words = metadata.image_shape, metadata.vocabulary
         make = partial(create_model, name, image_shape=shape, vocabulary=words, classes=len(metadata.classes))
         try:
-            with torch.device("meta"):
-                planned = make(**options)
-            _check_room(planned)
-            return planned if plan else make(**options)
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(self.config.seed)
+                return make(**options)
         except InputError:
             raise
         except (ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError) as error:
@@ -148,9 +153,11 @@ class Run:
         if not self.weights.exists():
             remedy = f"Go on with it: torchcaps train --resume {self.folder}"
             raise input_error(str(self.folder), "trained weights", "none yet", remedy)
-        most = sum(tensor.nbytes for tensor in self.new_model(plan=True).state_dict().values())
-        state = load_weights(self.weights, most)
-        model = self.new_model()
+        return self.load_into(self.new_model())
+
+    def load_into(self, model: torch.nn.Module) -> Any:
+        """A model of this run with its trained weights, in evaluation mode."""
+        state = load_weights(self.weights, sum(tensor.nbytes for tensor in model.state_dict().values()))
         try:
             model.load_state_dict(state)
         except RuntimeError as error:

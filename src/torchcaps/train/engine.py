@@ -22,7 +22,7 @@ from torchcaps.analysis.evaluate import evaluate
 from torchcaps.analysis.vitals import EXAMPLES, vitals
 from torchcaps.data import Splits, TextSet, Vocabulary, read_vectors
 from torchcaps.losses import loss_of_classes
-from torchcaps.models import ImageModel, TextModel
+from torchcaps.models import ImageModel, Model, TextModel
 from torchcaps.runs.card import write_card
 from torchcaps.runs.config import TrainConfig, required
 from torchcaps.runs.recipes import check_given
@@ -58,11 +58,11 @@ def train(config: TrainConfig) -> Run:
         distributed.check_processes(config)
         return _together(required(config.out), config)
     with ExitStack() as held:
-        run, parts = _begin(checked(config), held)
+        run, parts, model = _begin(checked(config), held)
         if not distributed.asked(config):
             distributed.announce_folder(run.folder)
-            return _fit(run, parts)
-    del parts  # the processes that train read their own, and the first of them takes the lock
+            return _fit(run, parts, model)
+    del parts, model  # the processes that train read their own, and the first of them takes the lock
     return _together(run.folder, config)
 
 
@@ -71,8 +71,8 @@ def _together(folder: Path, config: TrainConfig, data_dir: Path | None = None) -
     return Run.open(folder)
 
 
-def _begin(config: TrainConfig, held: ExitStack) -> tuple[Run, Splits]:
-    """A new run folder, which stays locked while `held` does, and its data."""
+def _begin(config: TrainConfig, held: ExitStack) -> tuple[Run, Splits, Model]:
+    """A new run folder, which stays locked while `held` does, its data and its network."""
     asked = config
     config, parts = planned(config, read_data(config))
     many = asked.epochs is None and required(config.epochs) > MANY
@@ -83,17 +83,17 @@ def _begin(config: TrainConfig, held: ExitStack) -> tuple[Run, Splits]:
         config = dataclasses.replace(config, devices=devices, nodes=nodes)
     train = parts.train
     if not isinstance(train, TextSet):
-        run = draft(config, parts)
+        run, model = draft(config, parts)
         _tell_of_many(config, parts, many)
         _lock_new(folder, held)
-        return run.begin(parts), parts
+        return run.begin(parts), parts, model
     vectors = None if config.vectors is None else read_vectors(config.vectors)
     vocabulary = Vocabulary.build(train.texts, () if vectors is None else vectors.words, longest=config.max_length)
-    run = draft(config, parts, len(vocabulary), None if vectors is None else vectors.vectors.shape[1])
+    run, model = draft(config, parts, len(vocabulary), None if vectors is None else vectors.vectors.shape[1])
     _tell_of_many(config, parts, many)
     _lock_new(folder, held)
     run = run.begin(parts, vocabulary)
-    return run, run.readable(parts)
+    return run, run.readable(parts), model
 
 
 def _tell_of_many(config: TrainConfig, parts: Splits, many: bool) -> None:
@@ -131,19 +131,19 @@ def resume(folder: Path, devices: int | None = None, nodes: int | None = None, d
         if distributed.asked(config):
             return _together(folder, config, data_dir)
     if distributed.this_process().rank:
-        return _fit(run, run.load_parts(data_dir=data_dir))  # the first process writes, and holds the lock
+        return _fit(run, run.load_parts(data_dir=data_dir), run.new_model())  # the first process writes, and holds the lock
     with locked(folder) as lost:
         if lost is not None:
             say(f"{lost} ended before it could finish this run; it goes on from its last epoch.", run.log, error=True)
-        return _fit(run, run.load_parts(data_dir=data_dir))
+        return _fit(run, run.load_parts(data_dir=data_dir), run.new_model())
 
 
-def _fit(run: Run, parts: Splits) -> Run:
+def _fit(run: Run, parts: Splits, model: Model) -> Run:
     try:
         if distributed.this_process().rank:
-            return _fit_whole(run, parts)
+            return _fit_whole(run, parts, model)
         with logged(run.log):
-            return _fit_whole(_under_conditions(run), parts)
+            return _fit_whole(_under_conditions(run), parts, model)
     except OSError as error:
         remedy = f"Make room, then go on: torchcaps train --resume {run.folder}"
         got = error.strerror or str(error)
@@ -165,10 +165,8 @@ def _under_conditions(run: Run) -> Run:
     return run
 
 
-def _fit_whole(run: Run, parts: Splits) -> Run:
+def _fit_whole(run: Run, parts: Splits, model: Model) -> Run:
     config = run.config
-    torch.manual_seed(config.seed)
-    model = run.new_model()
     _keep_memory()
     if isinstance(model, TextModel) and config.vectors is not None and not run.checkpoint.exists():
         generator = torch.Generator().manual_seed(config.seed)
@@ -188,7 +186,7 @@ def _fit_whole(run: Run, parts: Splits) -> Run:
             _go(_trainer(run, progress), module, batches, parts, run, progress)
     except KeyboardInterrupt:
         if run.weights.exists():
-            _finish(run, parts)
+            _finish(run, parts, model)
             say(f"\nStopped. The best weights so far are in {run.weights}", run.log)
         say(f"Go on with: torchcaps train --resume {run.folder}", run.log)
         raise
@@ -196,7 +194,7 @@ def _fit_whole(run: Run, parts: Splits) -> Run:
         if distributed.is_loss(error):
             distributed.leave(run.folder)
         raise
-    return _finish(run, parts, stopped=progress.stopped) if first else run
+    return _finish(run, parts, model, stopped=progress.stopped) if first else run
 
 
 def _trainer(run: Run, progress: Progress) -> pl.Trainer:
@@ -250,10 +248,10 @@ def _go(
         raise input_error(str(checkpoint), "a checkpoint of this run", "a broken or foreign file", remedy) from None
 
 
-def _finish(run: Run, parts: Splits, stopped: bool = False) -> Run:
+def _finish(run: Run, parts: Splits, model: Model, stopped: bool = False) -> Run:
     """Write down what a usual reconstruction error is, so that `predict` can tell an image that does not fit, and the
     card."""
-    model = run.load_model()
+    run.load_into(model.cpu())
     if isinstance(model, ImageModel) and model.decoder is not None and len(parts.validation):
         errors = evaluate(model, parts.validation).reconstruction_error
         run = run if errors is None else run.with_metadata(fits=float(errors.quantile(0.99)))

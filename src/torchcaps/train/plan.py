@@ -13,6 +13,7 @@ from torchcaps._core.errors import check_choice, input_error
 from torchcaps._core.extensions import imported
 from torchcaps.data import AUGMENTATIONS, DATASETS, Labeled, Splits, TextSet, make_parts
 from torchcaps.losses import check_several
+from torchcaps.models import Model
 from torchcaps.runs.config import TrainConfig
 from torchcaps.runs.metadata import RunMetadata
 from torchcaps.runs.recipes import check_given, check_imports, resolve, with_size
@@ -81,8 +82,8 @@ def planned(config: TrainConfig, data: Labeled | Splits) -> tuple[TrainConfig, S
     return resolve(config, len(train), several=several, texts=texts), parts
 
 
-def draft(config: TrainConfig, parts: Splits, words: int = 2, word_dim: int | None = None) -> Run:
-    """The run before anything is written: what cannot be made is refused, and leaves no folder.
+def draft(config: TrainConfig, parts: Splits, words: int = 2, word_dim: int | None = None) -> tuple[Run, Model]:
+    """The run before anything is written, and its network: what cannot be made is refused, and leaves no folder.
 
     words, word_dim: of texts, how many the network knows, and the size of their vectors.
     """
@@ -97,4 +98,4 @@ def draft(config: TrainConfig, parts: Splits, words: int = 2, word_dim: int | No
     model = run.new_model()
     if metadata.many or metadata.labels_per_image > 1:
         check_several("train", model.readout)
-    return run
+    return run, model
