@@ -3,6 +3,8 @@
 from . import data, functional, layers, losses, models, routing
 from ._core.types import Capsules, Routed, Step
 from .apps.estimators import CapsuleClassifier, CapsuleTextClassifier
+from .apps.fit import fit
+from .apps.inference import evaluate, predict
 from .data import DATASETS
 from .functional import SQUASHES, length, self_pooling, squash, squash_potential
 from .layers import (
@@ -55,6 +57,8 @@ __all__ = [
     "class_mask",
     "create_model",
     "data",
+    "evaluate",
+    "fit",
     "functional",
     "layers",
     "length",
@@ -64,6 +68,7 @@ __all__ = [
     "make_routing",
     "margin_loss",
     "models",
+    "predict",
     "reconstruction_loss",
     "routing",
     "routing_options",

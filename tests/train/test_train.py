@@ -23,7 +23,8 @@ from torchcaps.data import PairSet, Splits, load_dataset
 from torchcaps.losses import Answer, class_loss
 from torchcaps.models import EfficientCapsNet
 from torchcaps.runs.config import TrainConfig
-from torchcaps.runs.run import Run, parts_for
+from torchcaps.runs.parts import parts_for
+from torchcaps.runs.run import Run
 from torchcaps.runs.rundata import limit
 from torchcaps.train import learning_rate_factor, resume, train
 from torchcaps.train.progress import Progress

@@ -46,6 +46,10 @@ def main() -> None:
         assert_type(texts(torch.ones(2, 4, dtype=torch.long)).activations, Tensor)
         assert_type(shipped(images).poses, Tensor)
         assert_type(tc.load("runs/mine")(images), tc.Capsules)
+        assert_type(tc.load("runs/mine", model=layer), tc.DenseCapsules)
+        run = tc.fit(model, (images, torch.tensor([0, 1])), epochs=1)
+        assert_type(tc.evaluate(run).accuracy, float)
+        assert_type(tc.predict(run, images)[0].labels, tuple[str, ...])
         assert_type(tc.margin_loss(parents.activations, torch.tensor([0, 1])), Tensor)
     print(loss(parents.activations, torch.tensor([0, 1])))
 

@@ -20,7 +20,6 @@ from torchcaps.analysis.health import coupling_facts
 from torchcaps.analysis.layers import named_layers, named_primaries
 from torchcaps.data import Examples
 from torchcaps.layers import PrimaryCapsules, RoutedLayer
-from torchcaps.models import Model
 from torchcaps.routing.attention import Attention
 from torchcaps.routing.competition import OverParents, compete, mask_fill
 from torchcaps.routing.dynamic import Dynamic
@@ -69,7 +68,7 @@ class Ablations:
     left_out: dict[tuple[str, str], str]
 
 
-def ablate(model: Model, data: Examples, known: Examples, *, seed: int = 0) -> Ablations:
+def ablate(model: nn.Module, data: Examples, known: Examples, *, seed: int = 0) -> Ablations:
     """Test the network on `data` with each part taken from each layer in turn, and from all that have it together.
 
     known: other examples, whose mean couplings are the frozen ones. Each ablation is done to a copy; the model itself

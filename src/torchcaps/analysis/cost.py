@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -20,7 +20,6 @@ from torchcaps._core.types import Capsules
 from torchcaps.analysis.layers import given_children, named_layers
 from torchcaps.data import Batch
 from torchcaps.layers import RoutedLayer
-from torchcaps.models import Model
 
 Loss = Callable[[Capsules, Tensor], Tensor]
 
@@ -46,7 +45,7 @@ class IterationCost:
     spread: float = 0.0
 
 
-def gradient_norms(model: Model, batch: Batch, loss: Loss) -> dict[str, GradientNorms]:
+def gradient_norms(model: nn.Module, batch: Batch, loss: Loss) -> dict[str, GradientNorms]:
     """For each routed layer; the gradients that parameters hold stay as they are."""
     layers = named_layers("gradient_norms", model)
     with torch.enable_grad(), given_children(layers) as seen:

@@ -11,12 +11,12 @@ from typing import ParamSpec, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchcaps._core.errors import input_error
 from torchcaps._core.types import Capsules
 from torchcaps.data import Batch, Examples
-from torchcaps.models import ImageModel, Model
+from torchcaps.models import draws
 from torchcaps.runs.weights import first_not_finite
 
 
@@ -159,9 +159,9 @@ class Evaluation:
         return list(rows)
 
 
-def misfits(model: Model, batch: Batch, capsules: Capsules) -> Tensor | None:
+def misfits(model: nn.Module, batch: Batch, capsules: Capsules) -> Tensor | None:
     """The mean squared error of each image's reconstruction from the predicted classes, [b]."""
-    if not isinstance(model, ImageModel) or model.decoder is None:
+    if not draws(model):
         return None
     count = 1 if batch.labels.ndim == 1 else batch.labels.shape[-1]
     drawn = model.reconstruct(capsules, top=count)
@@ -174,14 +174,14 @@ def batches(data: Examples, size: int) -> Iterator[Batch]:
 
 
 @contextmanager
-def eval_mode(model: Model) -> Iterator[torch.device]:
+def eval_mode(model: nn.Module) -> Iterator[torch.device]:
     """The model in evaluation mode, and as it was afterwards; gives the device where its weights are."""
     broken = first_not_finite(model.state_dict())
     if broken is not None:
         raise input_error("model", "weights that are finite numbers", f"others in {broken}", "Train or load it anew.")
     modes = {module: module.training for module in model.modules()}
     try:
-        yield next(model.eval().parameters()).device
+        yield next(model.eval().parameters(), torch.empty(0)).device
     finally:
         for module, training in modes.items():
             module.training = training
@@ -199,7 +199,7 @@ def in_eval_mode(function: Callable[P, Result]) -> Callable[P, Result]:
 
 
 @torch.no_grad()
-def evaluate(model: Model, data: Examples, *, batch_size: int = 64) -> Evaluation:
+def evaluate(model: nn.Module, data: Examples, *, batch_size: int = 64) -> Evaluation:
     """The model's answers to every example, in evaluation mode, on the device where its weights are."""
     labels, activations, reconstruction_error = [], [], []
     with eval_mode(model) as device:

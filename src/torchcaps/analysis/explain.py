@@ -97,7 +97,7 @@ def explain_texts(run: Run, texts: Sequence[str], *, top: int = 5) -> list[list[
     model = run.load_model()
     if not isinstance(model, TextCapsules):
         remedy = "Train text, text-a or text-b."
-        raise input_error("explain", "a run of text capsules", str(run.config.model), remedy)
+        raise input_error("explain", "a run of text capsules", run.model_name, remedy)
     vocabulary = run.words()
     answers: list[list[Explanation]] = []
     for text in texts:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchcaps._core.progress import bar
 from torchcaps._core.types import Capsules
@@ -15,9 +15,10 @@ from torchcaps.analysis.couplings import CouplingFacts, CouplingTally, prior_of
 from torchcaps.analysis.evaluate import batches, eval_mode
 from torchcaps.analysis.layers import CLASSES, children_of_layers, named_layers, named_primaries
 from torchcaps.analysis.moves import Mirror, Moves, mirrors, responses
-from torchcaps.data import Batch, Examples, Labeled, PairSet, split
+from torchcaps.data import Batch, DatasetExamples, Examples, Labeled, PairSet, split
+from torchcaps.data.own import hold_out_share
 from torchcaps.layers import ConvCapsules, PrimaryCapsules, RoutedLayer
-from torchcaps.models import CapsuleModel, Model, TextModel
+from torchcaps.models import CapsuleModel, TextModel
 from torchcaps.routing import Routing
 
 DEAD = 0.1  # a capsule whose activation never reaches this is dead; where parents share one: of an even share
@@ -85,12 +86,14 @@ def sample(data: Examples, count: int) -> Examples:
     """At most so many examples: classes in their proportions and mixed, or pairs spread evenly over all."""
     if isinstance(data, PairSet):
         return data if count >= len(data) else data.shortened(count)
+    if isinstance(data, DatasetExamples):
+        return hold_out_share("health", data, min(1.0, count / len(data)), 0)[1] if count < len(data) else data
     assert isinstance(data, Labeled)
     chosen: Examples = split(data, [min(count, len(data))])[0]
     return chosen
 
 
-def health(model: Model, data: Examples, loss: Loss, *, batch_size: int = 16) -> Health:
+def health(model: nn.Module, data: Examples, loss: Loss, *, batch_size: int = 16) -> Health:
     """Measure every routed layer on these examples. loss: of the answer and the labels, for the norms of gradients.
 
     What is measured on one batch (gradients, moves, signs, costs) takes the first 64 of them.
@@ -138,7 +141,7 @@ def parents_of(layer: RoutedLayer, children: Capsules) -> int:
 
 
 @torch.no_grad()
-def activities(model: Model, data: Examples, batch_size: int = 64) -> dict[str, Float[Tensor, " j"]]:
+def activities(model: nn.Module, data: Examples, batch_size: int = 64) -> dict[str, Float[Tensor, " j"]]:
     """The highest activation of each type of capsule in all examples and places, for every capsule layer."""
     found: dict[str, Tensor] = {}
 
@@ -165,7 +168,7 @@ def activities(model: Model, data: Examples, batch_size: int = 64) -> dict[str, 
 
 
 @torch.no_grad()
-def coupling_facts(model: Model, data: Examples, batch_size: int = 16) -> dict[str, CouplingFacts]:
+def coupling_facts(model: nn.Module, data: Examples, batch_size: int = 16) -> dict[str, CouplingFacts]:
     """What the couplings of each routed layer are on these examples."""
     layers = named_layers("health", model)
     texts = isinstance(model, TextModel)

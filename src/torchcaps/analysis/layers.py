@@ -6,15 +6,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchcaps._core.errors import input_error
 from torchcaps._core.types import Capsules
 from torchcaps.layers import PrimaryCapsules, RoutedLayer
-from torchcaps.models import MODELS, CapsuleModel, Model, TextCapsules
+from torchcaps.models import MODELS, CapsuleModel, TextCapsules
 from torchcaps.models.ngrams import Branch
 
 CLASSES = "classes"
+
+
+def routes(model: nn.Module) -> bool:
+    """Has the network a routed layer?"""
+    return any(isinstance(module, RoutedLayer) for module in model.modules())
 
 
 def named_layers(owner: str, model: Any) -> dict[str, RoutedLayer]:
@@ -28,6 +33,8 @@ def named_layers(owner: str, model: Any) -> dict[str, RoutedLayer]:
             for ngram, branch in branches.items()
             for name, layer in _named(branch.routed_layers).items()
         }
+    if routes(model):
+        return _named([module for module in model.modules() if isinstance(module, RoutedLayer)])
     remedy = f"Choose a run of {', '.join(name for name, kind in MODELS.items() if kind.routes)}."
     raise input_error(owner, "a network that routes capsules", type(model).__name__, remedy)
 
@@ -41,7 +48,10 @@ def named_primaries(model: Any) -> dict[str, PrimaryCapsules]:
     if isinstance(model, TextCapsules):
         branches = [branch for branch in model.branches if isinstance(branch, Branch)]
         return {f"{branch.ngram}-grams primary": branch.primary for branch in branches}
-    return {"primary": model.primary}
+    if isinstance(model, CapsuleModel):
+        return {"primary": model.primary}
+    found = [module for module in model.modules() if isinstance(module, PrimaryCapsules)]
+    return {f"primary {number}" if number > 1 else "primary": module for number, module in enumerate(found, 1)}
 
 
 @contextmanager
@@ -63,7 +73,7 @@ def given_children(layers: dict[str, RoutedLayer]) -> Iterator[dict[str, Capsule
             handle.remove()
 
 
-def children_of_layers(model: Model, inputs: Tensor) -> tuple[dict[str, Capsules], Capsules]:
+def children_of_layers(model: nn.Module, inputs: Tensor) -> tuple[dict[str, Capsules], Capsules]:
     """What each routed layer is given for these inputs, by its name, and the answer of the network."""
     with given_children(named_layers("children_of_layers", model)) as seen:
         answer: Capsules = model(inputs)

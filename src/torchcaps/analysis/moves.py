@@ -10,14 +10,14 @@ from math import radians
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchcaps._core.types import Capsules
 from torchcaps.analysis.layers import named_layers
 from torchcaps.data.augment import linear_maps, warp
 from torchcaps.functional import length, unit
 from torchcaps.layers import RoutedLayer
-from torchcaps.models import CapsuleModel, Model
+from torchcaps.models import CapsuleModel
 
 # Pixels and degrees, each in all its directions.
 MOVES: dict[str, list[tuple[float, float, float]]] = {
@@ -105,7 +105,7 @@ class Mirror:
 
 
 @torch.no_grad()
-def mirrors(model: Model, inputs: Tensor) -> dict[str, Mirror]:
+def mirrors(model: nn.Module, inputs: Tensor) -> dict[str, Mirror]:
     """What becomes of the answer when the poses of a layer's children are negated, for each routed layer.
 
     A sum of votes without bias keeps its length when all poses change their sign, and so do agreements: such a layer

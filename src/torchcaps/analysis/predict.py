@@ -11,31 +11,27 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from torchcaps._core.errors import input_error
 from torchcaps.analysis.evaluate import misfits, named_classes, top_classes
 from torchcaps.data import Batch, Columns, is_table, pictures_in, read_picture, texts_in
-from torchcaps.models import ImageModel
+from torchcaps.runs.metadata import RunMetadata
 from torchcaps.runs.run import Run
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The answer for one file. confidence: the activation of the class, from 0 to 1; fits: None without a decoder."""
+    """The answer for one input: its classes, the most active first, and their activations, from 0 to 1.
 
-    file: str
+    source: the file, the text, or the row of an array. fits: whether the reconstruction is as close as those of images
+    like the training data; None without a decoder.
+    """
+
+    source: str
     labels: tuple[str, ...]
     confidence: tuple[float, ...]
-    fits: bool | None
-
-
-@dataclass(frozen=True)
-class TextPrediction:
-    """The answer for one text: its classes, the most active first, and how active they are, from 0 to 1."""
-
-    text: str
-    labels: tuple[str, ...]
-    confidence: tuple[float, ...]
+    fits: bool | None = None
 
 
 def collect(files: Sequence[Path], owner: str = "predict") -> list[str]:
@@ -52,10 +48,11 @@ def collect(files: Sequence[Path], owner: str = "predict") -> list[str]:
 
 def read_pictures(
     run: Run, files: Sequence[Path], batch_size: int = 64, owner: str = "predict"
-) -> Iterator[tuple[list[str], torch.Tensor]]:
+) -> Iterator[tuple[list[str], Tensor]]:
     """Names and images [b c h w] as the run wants them; files that cannot be read are named in a warning."""
     if run.metadata.image_shape is None:
-        raise input_error(owner, "a run on images for pictures", "a run on texts", "Use predict_texts.")
+        got = f"a run on {run.metadata.kind}"
+        raise input_error(owner, "a run on images for pictures", got, "Give what the network reads.")
     channels, height, width = run.metadata.image_shape
     if channels not in (1, 3):
         remedy = "Predict from an array with run.load_model()."
@@ -91,51 +88,66 @@ def answers(
     """The answers of `predict`, as they come."""
     model = run.load_model().to(device)
     for names, images in read_pictures(run, files, batch_size):
-        yield from _answers(run, model, images.to(device), names)
+        yield from network_answers(model, images.to(device), names, run.metadata.classes, run.metadata)
 
 
 @torch.no_grad()
-def _answers(run: Run, model: ImageModel, images: torch.Tensor, names: list[str]) -> list[Prediction]:
-    capsules = model(images)
-    count = run.metadata.labels_per_image
-    best = top_classes(capsules.activations, count)
+def network_answers(
+    network: nn.Module,
+    inputs: Tensor,
+    names: Sequence[str],
+    classes: Sequence[str] | None = None,
+    metadata: RunMetadata | None = None,
+) -> list[Prediction]:
+    """The answers of a network for a batch of what it takes.
+
+    classes: their names; left out, their numbers. metadata: of the network's run, if it has one.
+    """
+    capsules = network(inputs)
+    classes = [str(number) for number in range(capsules.activations.shape[1])] if classes is None else classes
+    if metadata is not None and metadata.many:
+        return _named(capsules.activations.cpu(), names, classes, many=True)
+    best = top_classes(capsules.activations, 1 if metadata is None else metadata.labels_per_image)
     active = capsules.activations.gather(1, best)
-    reconstruction_error = misfits(model, Batch(images, best), capsules)
-    limit = run.metadata.fits
-    fits = (
-        [None] * len(names)
-        if reconstruction_error is None or limit is None
-        else (reconstruction_error <= limit).tolist()
-    )
+    error = misfits(network, Batch(inputs, best), capsules)
+    limit = None if metadata is None else metadata.fits
+    fits = [None] * len(names) if error is None or limit is None else (error <= limit).tolist()
     return [
-        Prediction(name, tuple(run.metadata.classes[row] for row in rows), tuple(round(v, 4) for v in values), fit)
+        Prediction(name, tuple(classes[row] for row in rows), tuple(round(v, 4) for v in values), fit)
         for name, rows, values, fit in zip(names, best.tolist(), active.tolist(), fits, strict=True)
     ]
 
 
+def _named(activations: Tensor, sources: Sequence[str], classes: Sequence[str], *, many: bool) -> list[Prediction]:
+    found = []
+    for source, row in zip(sources, activations, strict=True):
+        named = named_classes(row, many)
+        labels = tuple(classes[place] for place in named)
+        found.append(Prediction(source, labels, tuple(round(float(row[place]), 4) for place in named)))
+    return found
+
+
 def predict_texts(
     run: Run, texts: Iterable[str], *, batch_size: int = 64, device: torch.device | str = "cpu"
-) -> list[TextPrediction]:
+) -> list[Prediction]:
     """An answer for each text: its class; or all classes above a half, where any number of them may be true."""
     return list(text_answers(run, texts, batch_size=batch_size, device=device))
 
 
 def text_answers(
     run: Run, texts: Iterable[str], *, batch_size: int = 64, device: torch.device | str = "cpu"
-) -> Iterator[TextPrediction]:
+) -> Iterator[Prediction]:
     """The answers of `predict_texts`, as they come."""
-    if run.metadata.vocabulary is None:
-        raise input_error("predict", "a run on texts for texts", "a run on images", "Name picture files.")
+    if run.metadata.kind != "texts":
+        got = f"a run on {run.metadata.kind}"
+        raise input_error("predict", "a run on texts for texts", got, "Give what the network reads.")
     model = run.load_model().to(device)
     vocabulary = run.words()
     rest = iter(texts)
     while few := list(islice(rest, batch_size)):
         with torch.no_grad():
             activations = model(vocabulary.read(few, run.config.max_length).to(device)).activations.cpu()
-        for text, row in zip(few, activations, strict=True):
-            named = named_classes(row, run.metadata.many)
-            labels = tuple(run.metadata.classes[place] for place in named)
-            yield TextPrediction(text, labels, tuple(round(float(row[place]), 4) for place in named))
+        yield from _named(activations, few, run.metadata.classes, many=run.metadata.many)
 
 
 def collect_texts(

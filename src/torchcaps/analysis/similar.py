@@ -23,7 +23,7 @@ def text_poses(run: Run, texts: Sequence[str], *, batch_size: int = 64) -> Float
     """The class capsules of each text."""
     model = run.load_model()
     if not isinstance(model, TextCapsules):
-        raise input_error("similar", "a run of text capsules", str(run.config.model), "Train text, text-a or text-b.")
+        raise input_error("similar", "a run of text capsules", run.model_name, "Train text, text-a or text-b.")
     vocabulary = run.words()
     batches = (texts[start : start + batch_size] for start in range(0, len(texts), batch_size))
     return torch.cat([model(vocabulary.read(few, run.config.max_length)).poses for few in batches])

@@ -6,13 +6,13 @@ import math
 from typing import NamedTuple
 
 import torch
+from torch import nn
 
 from torchcaps.analysis.cost import Loss, gradient_norms
 from torchcaps.analysis.evaluate import eval_mode
 from torchcaps.analysis.health import STARVED, dead_below
-from torchcaps.analysis.layers import children_of_layers, named_layers
+from torchcaps.analysis.layers import children_of_layers, named_layers, routes
 from torchcaps.data import Batch
-from torchcaps.models import CapsuleModel, Model, TextCapsules
 
 EXAMPLES = 32
 
@@ -21,7 +21,7 @@ class Vitals(NamedTuple):
     """One routed layer. activation: the mean. dead, starved: how many types of parents are active on no example, and
     receive less than a tenth of an even share; of `parents`. entropy: of couplings in a window, 1 where they are
     uniform, 0 where each child has one parent. gradient: the norm of the loss's gradient by the poses that the layer is
-    given.
+    given; by its parameters where these poses are inputs, which learn nothing.
     """
 
     activation: float
@@ -37,9 +37,9 @@ class Vitals(NamedTuple):
         return self.dead == self.parents or not self.gradient > 0
 
 
-def vitals(model: Model, batch: Batch, loss: Loss) -> dict[str, Vitals]:
+def vitals(model: nn.Module, batch: Batch, loss: Loss) -> dict[str, Vitals]:
     """Each routed layer by its name; nothing where there are none. Weights and random numbers stay as they are."""
-    if not isinstance(model, CapsuleModel | TextCapsules):
+    if not routes(model):
         return {}
     found = {}
     with eval_mode(model) as device:
@@ -63,6 +63,6 @@ def vitals(model: Model, batch: Batch, loss: Loss) -> dict[str, Vitals]:
                     int((mass < STARVED).sum()),
                     parents,
                     float(entropy),
-                    gradients[name].poses,
+                    gradients[name].poses or gradients[name].parameters,
                 )
     return found

@@ -24,7 +24,6 @@ from torchcaps._core.files import atomic_write
 from torchcaps.models import BiLSTM, Model, TextModel
 from torchcaps.routing import Gaussian
 from torchcaps.routing.variational import Variational
-from torchcaps.runs.config import required
 from torchcaps.runs.run import Run
 
 KINDS = {"onnx": ".onnx", "torch": ".pt2"}
@@ -173,7 +172,7 @@ def _largest_difference(plain: _Plain, other: Callable[[Tensor], Answers]) -> fl
 
 def _notes(run: Run) -> dict[str, str]:
     metadata = run.metadata
-    notes = {"model": required(run.config.model), "classes": json.dumps(metadata.classes)}
+    notes = {"model": run.model_name, "classes": json.dumps(metadata.classes)}
     if metadata.image_shape is not None:
         return notes | {"image_shape": json.dumps(metadata.image_shape), "named": str(metadata.labels_per_image)}
     return notes | {

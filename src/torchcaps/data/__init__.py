@@ -17,6 +17,7 @@ from torchcaps.data.catalog import DATASETS, load_dataset
 from torchcaps.data.disk_store import Names, Stack, Strings, data_folder, only_reading
 from torchcaps.data.files import load_folder, load_idx, load_npz, pictures_in, read_idx, read_picture
 from torchcaps.data.generated import PairSet
+from torchcaps.data.own import ArraySet, DatasetExamples, as_examples
 from torchcaps.data.smallnorb import read_norb, write_norb
 from torchcaps.data.sources import make_parts, open_data
 from torchcaps.data.split_file import read_names, row_finder, write_names
@@ -28,8 +29,10 @@ from torchcaps.data.viewpoints import viewpoint_split
 __all__ = [
     "AUGMENTATIONS",
     "DATASETS",
+    "ArraySet",
     "Batch",
     "Columns",
+    "DatasetExamples",
     "Examples",
     "ImageSet",
     "Labeled",
@@ -42,6 +45,7 @@ __all__ = [
     "Vocabulary",
     "WordVectors",
     "affine",
+    "as_examples",
     "brightness",
     "center_crop",
     "contrast",

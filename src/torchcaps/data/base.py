@@ -41,12 +41,16 @@ class Examples(Protocol):
 
 
 class Labeled:
-    """What images and texts share: labels [n], or truth values [n y], the names of classes, and names of their own."""
+    """What images and texts share: labels [n], or truth values [n y], the names of classes, and names of their own.
+
+    kind: "images", "texts", or "arrays" of which no more is known.
+    """
 
     labels: Tensor
     classes: tuple[str, ...]
     names: Names
     labels_per_image = 1
+    kind = "images"
 
     def take(self: Data, indices: Tensor) -> Data:
         """Those with these indices, in this order (or where a boolean mask is true)."""

@@ -31,6 +31,7 @@ class PairSet:
     """
 
     labels_per_image = 2
+    kind = "images"
 
     def __init__(
         self, digits: ImageSet, length: int | None = None, pairs_per_digit: int = 1000, shift: int = 4, seed: int = 0

@@ -12,7 +12,6 @@ from torchcaps.data.base import Data, ImageSet, Labeled, Splits, hold_out, in_cl
 from torchcaps.data.catalog import DATASETS, load_dataset
 from torchcaps.data.files import load_folder, load_idx, load_npz
 from torchcaps.data.tables import Columns, is_table, load_table
-from torchcaps.data.texts import TextSet
 
 # What people call the folders of a set that is split already.
 PARTS = {"train": "train", "training": "train", "val": "validation", "valid": "validation", "validation": "validation"}
@@ -48,7 +47,7 @@ def open_data(
         expected = f"a folder with one subfolder for each class, an .npz, .csv, .tsv or .jsonl file, or {_names()}"
         got = f"{source!r}, which is " + ("a file of another kind" if path.exists() else "none of these")
         raise input_error("data", expected, got, "Check the spelling and the folder you are in.")
-    if size is None or isinstance(data, TextSet) or (isinstance(data, Splits) and isinstance(data.train, TextSet)):
+    if size is None or (data.train if isinstance(data, Splits) else data).kind == "texts":
         return data
     if isinstance(data, ImageSet):
         return data.resize(size)

@@ -135,6 +135,7 @@ class TextSet(Labeled):
     names: Names = ()
     vocabulary: Vocabulary | None = field(default=None, compare=False)
     max_length: int | None = None
+    kind = "texts"
 
     def __post_init__(self) -> None:
         if not self.names:

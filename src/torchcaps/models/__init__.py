@@ -11,7 +11,7 @@ from typing import Any, overload
 from torchcaps._core.errors import check_choice, check_count, input_error
 from torchcaps._core.extensions import Registry
 from torchcaps.layers.base import LAYER_OPTIONS
-from torchcaps.models.base import CapsuleModel, ImageModel, ImageShape
+from torchcaps.models.base import CapsuleModel, ImageModel, ImageShape, draws, readout_of
 from torchcaps.models.calibrate import calibrate
 from torchcaps.models.capsnet import CapsNet
 from torchcaps.models.cnn import CNN, NorbCNN, SmallCNN
@@ -111,7 +111,9 @@ def create_model(
     if unknown:
         expected = f"options among {', '.join(known)}" if known else "no options: it routes nothing"
         raise input_error(f"create_model({name!r})", expected, unknown, "Drop or rename them.")
-    return MODELS[name](given, classes, **options)  # type: ignore[arg-type]
+    model = MODELS[name](given, classes, **options)  # type: ignore[arg-type]
+    model.origin = name, options
+    return model
 
 
 __all__ = [
@@ -140,6 +142,8 @@ __all__ = [
     "VectorCapsules",
     "calibrate",
     "create_model",
+    "draws",
     "model_options",
     "models_for",
+    "readout_of",
 ]

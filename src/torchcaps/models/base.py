@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from jaxtyping import Float
@@ -62,6 +62,23 @@ class ImageModel(HasRecipes, nn.Module):
         if self.decoder is None:
             raise input_error(type(self).__name__, "a decoder", "none", "Make the model with decoder=True.")
         return self.decoder(capsules, labels, top=top)
+
+
+def draws(model: nn.Module) -> TypeGuard[ImageModel]:
+    """Has the network a decoder?"""
+    return isinstance(model, ImageModel) and model.decoder is not None
+
+
+def readout_of(model: nn.Module) -> str:
+    """What the activations of a network are: its `readout`, or that of its last routed layer."""
+    own = getattr(model, "readout", None)
+    if isinstance(own, str):
+        return own
+    routed = [module for module in model.modules() if isinstance(module, RoutedLayer)]
+    if not routed:
+        remedy = 'Give it an attribute readout: "length", "logistic", "share" or "logit".'
+        raise input_error(type(model).__name__, "a routed layer or an attribute readout", "neither", remedy)
+    return routed[-1].routing.readout
 
 
 class CapsuleModel(ImageModel):

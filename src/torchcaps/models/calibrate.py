@@ -44,6 +44,8 @@ def calibrate(model: nn.Module, *inputs: Any) -> None:
     `preset`, `beta_use`, `inverse_temperature` and `beta_active`.
     """
     layers = [module for module in model.modules() if isinstance(module, RoutedLayer | PrimaryCapsules)]
+    if not any(isinstance(layer, RoutedLayer) for layer in layers):
+        return
     order: list[nn.Module] = []
     lengths: list[float] = []
 
@@ -54,8 +56,6 @@ def calibrate(model: nn.Module, *inputs: Any) -> None:
 
     _run(model, inputs, layers, look)
     routed = [layer for layer in order if isinstance(layer, RoutedLayer)]
-    if not routed:
-        return
     healthy = all(HEALTHY[0] <= length <= HEALTHY[1] for length in lengths)
     done: set[nn.Module] = set()
 

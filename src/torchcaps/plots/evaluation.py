@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchcaps.analysis.evaluate import Evaluation
 from torchcaps.data import Examples
-from torchcaps.models import ImageModel, Model
+from torchcaps.models import ImageModel, Model, draws
 from torchcaps.plots.style import GREY, RIGHT, WRONG, plain, save_figures, show_image
 
 
@@ -30,7 +30,7 @@ def confusion_figure(result: Evaluation) -> Figure:
     side = min(14.0, 2.6 + 0.42 * size)
     figure = Figure(figsize=(side, side), layout="constrained")
     axes = figure.add_subplot()
-    axes.imshow(shares.sqrt(), cmap="Blues", vmin=0, vmax=1)  # the root lifts rare mistakes out of the white
+    axes.imshow(shares.sqrt().numpy(), cmap="Blues", vmin=0, vmax=1)  # the root lifts rare mistakes out of the white
     long = max(len(name) for name in result.classes) > 3
     names = [plain(name) for name in result.classes]
     axes.set_xticks(range(size), names, rotation=90 if long else 0, parse_math=False)
@@ -49,7 +49,7 @@ def confusion_figure(result: Evaluation) -> Figure:
 
 
 @torch.no_grad()
-def examples_figure(model: ImageModel, data: Examples, result: Evaluation, columns: int = 10) -> Figure:
+def examples_figure(model: nn.Module, data: Examples, result: Evaluation, columns: int = 10) -> Figure:
     """One row of images answered rightly, from all classes in turn, then the mistakes, the most confident first.
 
     Below each image stands its reconstruction, drawn from the predicted capsule; where an image shows two things, each
@@ -58,7 +58,7 @@ def examples_figure(model: ImageModel, data: Examples, result: Evaluation, colum
     rows = torch.cat([spread(result, columns), worst_mistakes(result, 2 * columns)])
     batch = data.batch(rows)
     drawn = None
-    if model.decoder is not None:
+    if draws(model):
         device = next(model.parameters()).device
         capsules = model.eval()(batch.inputs.to(device))
         drawn = model.reconstruct(capsules, top=result.labels.shape[-1]).cpu()  # [n m c h w]

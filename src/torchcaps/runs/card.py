@@ -13,7 +13,7 @@ from torchcaps._core.errors import InputError, input_error
 from torchcaps._core.files import atomic_write, read_text
 from torchcaps._core.neutral import shown
 from torchcaps.models import MODELS
-from torchcaps.runs.config import command_of, required
+from torchcaps.runs.config import command_of
 from torchcaps.runs.run import Run
 
 # What stands between these lines is ours and written anew; the rest of a card is its reader's.
@@ -53,7 +53,8 @@ def _replaced(card: str, marks: tuple[str, str], block: str) -> str:
 
 def _metadata(run: Run) -> str:
     """JSON is YAML, and needs no other package."""
-    task = "image-classification" if run.metadata.vocabulary is None else "text-classification"
+    tasks = {"images": "image-classification", "texts": "text-classification", "arrays": "other"}
+    task = tasks[run.metadata.kind]
     metadata: dict[str, Any] = {
         "library_name": "torchcaps",
         "pipeline_tag": task,
@@ -61,7 +62,7 @@ def _metadata(run: Run) -> str:
             "torchcaps",
             *_kind(run),
             "pytorch",
-            *filter(None, (run.config.model, run.config.routing)),
+            *filter(None, (run.model_name, run.config.routing)),
         ],
         "metrics": ["accuracy"],
     }
@@ -84,17 +85,21 @@ def _metadata(run: Run) -> str:
 
 
 def _kind(run: Run) -> list[str]:
-    return ["capsule-network"] if MODELS[required(run.config.model)].routes else []
+    routes = run.config.model is None or MODELS[run.config.model].routes
+    return ["capsule-network"] if routes else []
 
 
 def _words(run: Run) -> str:
     metadata, plan = run.metadata, run.new_model(plan=True)
-    kind = "texts" if metadata.image_shape is None else f"images of {' x '.join(map(str, metadata.image_shape))}"
+    kind = metadata.kind
+    if metadata.image_shape is not None:
+        kind = f"images of {' x '.join(map(str, metadata.image_shape))}"
+    given = "" if run.config.model else ", model=YOURS"
     what, classes = "capsule" if _kind(run) else "plain", len(metadata.classes)
     lines = [
         f"# {_cell(run.name)}",
         "",
-        f"A {what} network (`{run.config.model}`) for {kind} in {classes} classes, trained with torchcaps.",
+        f"A {what} network (`{run.model_name}`) for {kind} in {classes} classes, trained with torchcaps.",
         "",
         "| | |",
         "|---|---|",
@@ -103,21 +108,24 @@ def _words(run: Run) -> str:
         f"| parameters | {sum(parameter.numel() for parameter in plan.parameters()):,} |",
         *_measured(run),
         "",
-        "Made by",
-        "",
-        f"    {shown(_plain_command(run))}",
-        "",
+        *_made_by(run),
         "Use it:",
         "",
         "```python",
         "import torchcaps",
         "",
-        'model = torchcaps.load("path/to/this/folder")  # model(x).activations: one number for each class',
+        f'model = torchcaps.load("path/to/this/folder"{given})  # model(x).activations: one number for each class',
         "```",
         "",
-        "or `torchcaps predict FOLDER ...`, `torchcaps report FOLDER`.",
+        *(["or `torchcaps predict FOLDER ...`, `torchcaps report FOLDER`."] if not given else []),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _made_by(run: Run) -> list[str]:
+    if run.metadata.in_python or run.config.model is None:
+        return ["Made in Python by `torchcaps.fit`.", ""]
+    return ["Made by", "", f"    {shown(_plain_command(run))}", ""]
 
 
 def _measured(run: Run) -> list[str]:

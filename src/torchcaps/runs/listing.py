@@ -37,7 +37,7 @@ def runs_table(folder: Path) -> list[list[str]]:
         done, best = _progress(run)
         config = run.config
         routing = config.routing or "-"
-        table.append([str(path), config.data, config.model or "-", routing, f"{done}/{config.epochs}", best])
+        table.append([str(path), config.data, run.model_name, routing, f"{done}/{config.epochs}", best])
     return table if len(table) > 1 else [[f"no runs under {folder}"]]
 
 

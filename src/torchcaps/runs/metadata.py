@@ -14,7 +14,7 @@ from torchcaps.data import Splits
 from torchcaps.runs.config import TrainConfig, load_config
 from torchcaps.runs.recipes import check_given, check_imports
 
-COMPLETE = ("model", "epochs", "batch_size", "lr", "schedule", "weight_decay")  # never left out in a run
+COMPLETE = ("epochs", "batch_size", "lr", "schedule", "weight_decay")  # never left out in a run
 METRICS = [
     "epoch",
     "train_loss",
@@ -29,11 +29,14 @@ METRICS = [
 
 @dataclass(frozen=True)
 class RunMetadata:
-    """What a model must know of its data: images have an image_shape, texts a vocabulary of so many words.
+    """What a model must know of its data: images have an image_shape, texts a vocabulary of so many words, arrays of a
+    user's own neither.
 
     many: a text may belong to any number of classes. word_dim: the size of word vectors. fits: the reconstruction error
     that 99 % of validation images stay below. fingerprints: of the content and labels of each part. stopped: patience
     ended the run, and there is nothing to resume. conditions: versions, threads and the like that training began with.
+    network: the class of a network that was made in Python; None where the config tells how to make it. in_python: the
+    data were given in Python, so that no file holds them.
     """
 
     classes: tuple[str, ...]
@@ -46,6 +49,15 @@ class RunMetadata:
     fingerprints: dict[str, str] = field(default_factory=dict)
     stopped: bool = False
     conditions: dict[str, str] = field(default_factory=dict)
+    network: str | None = None
+    in_python: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What the network reads: "images", "texts", or "arrays" of a user's own."""
+        if self.vocabulary is not None:
+            return "texts"
+        return "arrays" if self.image_shape is None else "images"
 
 
 def load_metadata(path: Path) -> RunMetadata:
@@ -54,10 +66,13 @@ def load_metadata(path: Path) -> RunMetadata:
     sizes = [
         size for size in (*(metadata.image_shape or ()), metadata.vocabulary, metadata.word_dim) if size is not None
     ]
-    one_kind = (metadata.image_shape is None) != (metadata.vocabulary is None) == (metadata.word_dim is None)
+    own = metadata.network is not None and metadata.in_python
+    one_kind = (metadata.image_shape is None) != (metadata.vocabulary is None) or (own and metadata.kind == "arrays")
+    one_kind = one_kind and (metadata.vocabulary is None or own or metadata.word_dim is not None)
+    one_kind = one_kind and (metadata.vocabulary is not None or metadata.word_dim is None)
     named = 2 <= len(set(metadata.classes)) == len(metadata.classes) >= metadata.labels_per_image
     parts = metadata.fingerprints.keys() <= set(Splits._fields)
-    if not one_kind or not named or not parts or min(*sizes, metadata.labels_per_image) < 1:
+    if not one_kind or not named or not parts or min([*sizes, metadata.labels_per_image]) < 1:
         expected = "two classes or more, the size of images or of a vocabulary, and sums of known parts"
         raise input_error(str(path), expected, "others", "Train or copy the run anew.")
     return metadata

@@ -49,10 +49,7 @@ def resolve(config: TrainConfig, examples: int, *, several: bool = False, texts:
         raise input_error(
             "--option dim", "no --vectors beside it", config.vectors, "Drop it: they have their own size."
         )
-    kind = MODELS[required(config.model)]
-    recipe = kind.recipe(config.preset, config.routing)
-    shown = recipe.pop("images")
-    recipe["epochs"] = max(recipe["epochs"], math.ceil(shown / max(1, examples)))
+    recipe = MODELS[required(config.model)].recipe(config.preset, config.routing)
     recipe.setdefault("augment", _AUGMENT.get(config.data, "affine"))
     if several or texts:
         recipe["augment"] = "none"
@@ -62,6 +59,14 @@ def resolve(config: TrainConfig, examples: int, *, several: bool = False, texts:
     own = {text.partition("=")[0] for text in config.option}
     more = tuple(text for text in recipe.pop("option", ()) if text.partition("=")[0] not in own)
     config = dataclasses.replace(config, option=config.option + more)
+    return completed(config, recipe, examples)
+
+
+def completed(config: TrainConfig, recipe: Recipe, examples: int) -> TrainConfig:
+    """The config with what a recipe has for the options that were left out, for so many training examples."""
+    recipe = dict(recipe)
+    shown = recipe.pop("images")
+    recipe["epochs"] = max(recipe["epochs"], math.ceil(shown / max(1, examples)))
     missing = {name: value for name, value in recipe.items() if getattr(config, name) is None}
     return dataclasses.replace(config, **missing)
 

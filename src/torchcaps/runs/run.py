@@ -15,16 +15,16 @@ The folder may come from a stranger: every file of it is reached through `Run.pa
 
 from __future__ import annotations
 
-import warnings
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import torch
 
-from torchcaps._core.errors import InputError, input_error, shape_text
+from torchcaps._core.errors import InputError, input_error
 from torchcaps._core.fields import as_json
 from torchcaps._core.files import atomic_write, inside
 from torchcaps._core.memory import available_memory
@@ -33,11 +33,9 @@ from torchcaps.data import (
     Labeled,
     Names,
     Splits,
-    TextSet,
     Vocabulary,
     in_classes,
     only_reading,
-    open_data,
     read_names,
     row_finder,
     write_names,
@@ -45,18 +43,23 @@ from torchcaps.data import (
 from torchcaps.models import MODELS, ImageModel, TextModel, create_model
 from torchcaps.runs.config import TrainConfig, required, save_config
 from torchcaps.runs.metadata import RunMetadata, load_metadata, load_metrics, load_resolved
-from torchcaps.runs.rundata import columns_of, limit, read_data
+from torchcaps.runs.rundata import limit, read_data
 from torchcaps.runs.runfolders import check_new
 from torchcaps.runs.weights import load_weights, refused, save_weights
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run on disk. `Run.open(folder)` reads one, `run.begin(parts)` writes a new one."""
+    """A run on disk. `Run.open(folder)` reads one, `run.begin(parts)` writes a new one.
+
+    network, parts: what was given in Python and is not in the folder, a network of the user's own and the data.
+    """
 
     folder: Path
     config: TrainConfig
     metadata: RunMetadata
+    network: torch.nn.Module | None = field(default=None, compare=False, repr=False)
+    parts: Splits | None = field(default=None, compare=False, repr=False)
 
     def path(self, *names: str) -> Path:
         """A file or folder of the run; a link that leads out of it is refused."""
@@ -106,15 +109,24 @@ class Run:
     def save_metadata(self) -> None:
         atomic_write(self.path("metadata.json"), as_json(asdict(self.metadata)))
 
+    @property
+    def model_name(self) -> str:
+        """The name of the model, or the class of one that was made in Python."""
+        return self.config.model or str(self.metadata.network)
+
     @classmethod
-    def open(cls, folder: Path | str) -> Run:
+    def open(cls, folder: Path | str, *, network: torch.nn.Module | None = None, parts: Splits | None = None) -> Run:
+        """The run of a folder, with what else was given in Python."""
         folder = Path(folder)
         if not (folder / "config.json").exists():
             got = "no such folder" if not folder.exists() else "no config.json in it"
             remedy = "List the runs with: torchcaps list runs."
             raise input_error(str(folder), "a run folder", got, remedy)
         metadata = load_metadata(inside(folder, "metadata.json"))
-        return cls(folder, load_resolved(inside(folder, "config.json")), metadata)
+        config = load_resolved(inside(folder, "config.json"))
+        if config.model is None and metadata.network is None:
+            raise input_error(str(folder), "the name of a model in config.json", "none", "Train or copy the run anew.")
+        return cls(folder, config, metadata, network, parts)
 
     def with_metadata(self, **changes: Any) -> Run:
         run = replace(self, metadata=replace(self.metadata, **changes))
@@ -123,6 +135,12 @@ class Run:
 
     def new_model(self, *, plan: bool = False) -> Any:
         """The model with the weights that it starts from; or a plan of it on the meta device, without memory."""
+        if self.network is not None:
+            return self.network if plan else deepcopy(self.network)
+        if self.config.model is None:
+            expected = f"its network, {self.metadata.network}, which was made in Python"
+            remedy = f"Load it there: torchcaps.load({str(self.folder)!r}, model=...)."
+            raise input_error(str(self.folder), expected, "none", remedy)
         with torch.device("meta"):
             planned = self._make()
         _check_room(planned)
@@ -130,7 +148,7 @@ class Run:
 
     def _make(self) -> Any:
         metadata, name, options = self.metadata, required(self.config.model), self.config.model_options()
-        if metadata.vocabulary is not None:
+        if metadata.kind == "texts":
             options |= {"dim": metadata.word_dim} | ({"many": metadata.many} if not MODELS[name].routes else {})
         shape, words = metadata.image_shape, metadata.vocabulary
         make = partial(create_model, name, image_shape=shape, vocabulary=words, classes=len(metadata.classes))
@@ -174,6 +192,11 @@ class Run:
 
     def load_parts(self, data: Labeled | Splits | None = None, data_dir: Path | None = None) -> Splits:
         """The data of this run (or a copy of them) in the parts that were written down; others are refused."""
+        if data is None and self.parts is not None:
+            return self._checked(self.parts)
+        if data is None and self.metadata.in_python:
+            remedy = "Give them there: torchcaps.evaluate(run, data); or here: --data FOLDER."
+            raise input_error(str(self.folder), "its data, which were given in Python", "none", remedy)
         if data is None:
             if self.config.data not in DATASETS and not Path(self.config.data).exists():
                 remedy = f"Put them back, or test on others: torchcaps evaluate {self.folder} --data FOLDER"
@@ -182,13 +205,17 @@ class Run:
             with allowed:
                 data = read_data(replace(self.config, data_dir=folder))
         parts = self._as_written(data) if isinstance(data, Labeled) else limit(data, self.config)
+        return self.readable(self._checked(parts))
+
+    def _checked(self, parts: Splits) -> Splits:
+        """These parts, unless they are others than those of this run."""
         for word, known in self.metadata.fingerprints.items():
             part = getattr(parts, word)
             if not isinstance(part, Labeled) or part.fingerprint() != known:
-                what = "pixels" if self.metadata.vocabulary is None else "texts"
+                what = "pixels" if self.metadata.kind == "images" else self.metadata.kind
                 got = f"other {what} or labels in the {word} part"
                 raise input_error(self.config.data, "the data of this run", got, "Put the data back as they were.")
-        return self.readable(parts)
+        return parts
 
     def own_parts(self, data: Labeled) -> Splits | None:
         """The parts of this run, if these are its data in another place (perhaps with more beside them); else None."""
@@ -207,7 +234,7 @@ class Run:
 
     def readable(self, parts: Splits) -> Splits:
         """The parts with what the network needs to read them: of texts, the vocabulary."""
-        if self.metadata.vocabulary is None:
+        if self.metadata.kind != "texts":
             return parts
         how = {"vocabulary": self.words(), "max_length": self.config.max_length}
         return Splits(*(part if part is None else replace(part, **how) for part in parts))
@@ -241,55 +268,24 @@ class Run:
         return names
 
 
-def load(folder: Path | str) -> ImageModel | TextModel:
-    """The trained model of a run folder, ready to use."""
-    model: ImageModel | TextModel = Run.open(folder).load_model()
-    return model
+Network = TypeVar("Network", bound=torch.nn.Module)
 
 
-def parts_for(run: Run, source: str | None = None, data_dir: Path | None = None) -> Splits:
-    """The run's own data, or others in the run's classes, and of its image shape.
+@overload
+def load(folder: Path | str) -> ImageModel | TextModel: ...
 
-    A moved copy of the run's own data keeps the split of the run; of other files, all are for testing.
+
+@overload
+def load(folder: Path | str, model: Network) -> Network: ...
+
+
+def load(folder: Path | str, model: torch.nn.Module | None = None) -> Any:
+    """The trained model of a run folder, in evaluation mode.
+
+    model: of a run on a network that was made in Python, such a network: the weights are loaded into it.
     """
-    config = run.config
-    if source is None:
-        return run.load_parts(data_dir=data_dir)
-    size, color = config.size, None
-    if run.metadata.image_shape is not None:
-        channels, height, width = run.metadata.image_shape
-        color = {1: False, 3: True}.get(channels)
-        if source not in DATASETS and size is None and height == width:
-            size = height
-    folder, allowed = run.data_folder(data_dir)
-    with allowed:
-        data = open_data(source, folder=folder, size=size, color=color, columns=columns_of(config))
-    if source.endswith("-5k") and config.data in ("mnist", "multimnist", "translated", "affnist"):
-        warnings.warn(f"the digits of {source} are among those that {config.data} trains on: no test", stacklevel=2)
-    if isinstance(data, Labeled):
-        own = run.own_parts(data) if config.data not in DATASETS else None
-        if own is not None:
-            return own
-        data = Splits(data, data, data)
-    _check_kind(run, source, data.test)
-    named = {word: part for word, part in data._asdict().items() if part is not None}
-    return run.readable(
-        Splits(**{word: in_classes(source, part, run.metadata.classes) for word, part in named.items()})
-    )
-
-
-def _check_kind(run: Run, source: str, data: Any) -> None:
-    """Refuse texts for a network that reads images, and the other way round, and images of another shape."""
-    shape = run.metadata.image_shape
-    if isinstance(data, TextSet) != (shape is None):
-        expected, got = ("texts", "images") if shape is None else ("images", "texts")
-        raise input_error(source, f"{expected}, like the data of this run", got, "Choose other data.")
-    if shape is not None and data.image_shape != shape:
-        got = shape_text(data.image_shape)
-        raise input_error(source, f"images {shape_text(shape)}", got, "Choose data of this shape.")
-    if shape is None and data.many != run.metadata.many:
-        expected = "any number of labels for each text" if run.metadata.many else "one label for each text"
-        raise input_error(source, expected, "the other kind", "Choose other data.")
+    run = Run.open(folder)
+    return run.load_model() if model is None else run.load_into(model)
 
 
 def _check_room(model: torch.nn.Module) -> None:

@@ -15,7 +15,8 @@ BEGUN = {LOCK, "split.json", "vocabulary.json", "metadata.json", "train.log"}  #
 
 def next_folder(config: TrainConfig, root: Path = Path("runs")) -> Path:
     """A free folder for a new run: runs/DATA-MODEL, or with -2, -3, ... behind it."""
-    stem = f"{Path(config.data).stem or 'data'}-{config.model}" + (f"-{config.routing}" if config.routing else "")
+    data = Path(config.data).stem.strip("()") or "data"
+    stem = f"{data}-{config.model}" + (f"-{config.routing}" if config.routing else "")
     number = 1
     while (folder := root / (stem if number == 1 else f"{stem}-{number}")).exists():
         number += 1

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import lightning.pytorch as pl
 import torch
+from torch import nn
 from torch.utils.data import DataLoader
 
 from torchcaps._core.device import choose_device
@@ -20,9 +21,9 @@ from torchcaps._core.errors import input_error
 from torchcaps._core.locks import locked
 from torchcaps.analysis.evaluate import evaluate
 from torchcaps.analysis.vitals import EXAMPLES, vitals
-from torchcaps.data import Splits, TextSet, Vocabulary, read_vectors
+from torchcaps.data import Splits, Vocabulary, read_vectors
 from torchcaps.losses import loss_of_classes
-from torchcaps.models import ImageModel, Model, TextModel
+from torchcaps.models import Model, TextModel, draws, readout_of
 from torchcaps.runs.card import write_card
 from torchcaps.runs.config import TrainConfig, required
 from torchcaps.runs.recipes import check_given
@@ -61,7 +62,7 @@ def train(config: TrainConfig) -> Run:
         run, parts, model = _begin(checked(config), held)
         if not distributed.asked(config):
             distributed.announce_folder(run.folder)
-            return _fit(run, parts, model)
+            return fit_run(run, parts, model)
     del parts, model  # the processes that train read their own, and the first of them takes the lock
     return _together(run.folder, config)
 
@@ -82,16 +83,16 @@ def _begin(config: TrainConfig, held: ExitStack) -> tuple[Run, Splits, Model]:
         devices, nodes = distributed.sizes()
         config = dataclasses.replace(config, devices=devices, nodes=nodes)
     train = parts.train
-    if not isinstance(train, TextSet):
+    if train.kind != "texts":
         run, model = draft(config, parts)
         _tell_of_many(config, parts, many)
-        _lock_new(folder, held)
+        lock_new(folder, held)
         return run.begin(parts), parts, model
     vectors = None if config.vectors is None else read_vectors(config.vectors)
     vocabulary = Vocabulary.build(train.texts, () if vectors is None else vectors.words, longest=config.max_length)
     run, model = draft(config, parts, len(vocabulary), None if vectors is None else vectors.vectors.shape[1])
     _tell_of_many(config, parts, many)
-    _lock_new(folder, held)
+    lock_new(folder, held)
     run = run.begin(parts, vocabulary)
     return run, run.readable(parts), model
 
@@ -105,7 +106,7 @@ def _tell_of_many(config: TrainConfig, parts: Splits, many: bool) -> None:
         )
 
 
-def _lock_new(folder: Path, held: ExitStack) -> None:
+def lock_new(folder: Path, held: ExitStack) -> None:
     """Lock a folder that is made for it, unless there is something there."""
     check_new(folder)
     try:
@@ -131,19 +132,24 @@ def resume(folder: Path, devices: int | None = None, nodes: int | None = None, d
         if distributed.asked(config):
             return _together(folder, config, data_dir)
     if distributed.this_process().rank:
-        return _fit(run, run.load_parts(data_dir=data_dir), run.new_model())  # the first process writes, and holds the lock
+        # The first process writes, and holds the lock.
+        return fit_run(run, run.load_parts(data_dir=data_dir), run.new_model())
     with locked(folder) as lost:
         if lost is not None:
             say(f"{lost} ended before it could finish this run; it goes on from its last epoch.", run.log, error=True)
-        return _fit(run, run.load_parts(data_dir=data_dir), run.new_model())
+        return fit_run(run, run.load_parts(data_dir=data_dir), run.new_model())
 
 
-def _fit(run: Run, parts: Splits, model: Model) -> Run:
+def fit_run(run: Run, parts: Splits, model: nn.Module, *, calibrated: bool = False) -> Run:
+    """Train the network of a run on these parts, or go on where it was interrupted, and return the finished run.
+
+    calibrated: the network has a start that suits the data, or has learned already.
+    """
     try:
         if distributed.this_process().rank:
-            return _fit_whole(run, parts, model)
+            return _fit_whole(run, parts, model, calibrated)
         with logged(run.log):
-            return _fit_whole(_under_conditions(run), parts, model)
+            return _fit_whole(_under_conditions(run), parts, model, calibrated)
     except OSError as error:
         remedy = f"Make room, then go on: torchcaps train --resume {run.folder}"
         got = error.strerror or str(error)
@@ -165,17 +171,17 @@ def _under_conditions(run: Run) -> Run:
     return run
 
 
-def _fit_whole(run: Run, parts: Splits, model: Model) -> Run:
+def _fit_whole(run: Run, parts: Splits, model: nn.Module, calibrated: bool) -> Run:
     config = run.config
     _keep_memory()
     if isinstance(model, TextModel) and config.vectors is not None and not run.checkpoint.exists():
         generator = torch.Generator().manual_seed(config.seed)
         words = run.words().words
         model.set_vectors(read_vectors(config.vectors).table(words, generator))
-    module, batches = prepare(model, parts.train, config, distributed.this_process())
+    module, batches = prepare(model, parts.train, config, distributed.this_process(), calibrated=calibrated)
     few = parts.validation if len(parts.validation) else parts.train
     shown = few.batch(torch.arange(min(EXAMPLES, len(few))))
-    loss = loss_of_classes(config.loss, model.readout)
+    loss = loss_of_classes(config.loss, readout_of(model))
     progress = Progress(run, lambda model: vitals(model, shown, loss))
     first = distributed.this_process().rank == 0
     if first and run.weights.exists() and not run.checkpoint.exists():  # begun anew: what there is must not be lost
@@ -248,11 +254,11 @@ def _go(
         raise input_error(str(checkpoint), "a checkpoint of this run", "a broken or foreign file", remedy) from None
 
 
-def _finish(run: Run, parts: Splits, model: Model, stopped: bool = False) -> Run:
+def _finish(run: Run, parts: Splits, model: nn.Module, stopped: bool = False) -> Run:
     """Write down what a usual reconstruction error is, so that `predict` can tell an image that does not fit, and the
     card."""
     run.load_into(model.cpu())
-    if isinstance(model, ImageModel) and model.decoder is not None and len(parts.validation):
+    if draws(model) and len(parts.validation):
         errors = evaluate(model, parts.validation).reconstruction_error
         run = run if errors is None else run.with_metadata(fits=float(errors.quantile(0.99)))
     if stopped:

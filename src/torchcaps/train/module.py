@@ -17,7 +17,7 @@ from torchcaps.analysis.evaluate import hits
 from torchcaps.data import AUGMENTATIONS, Batch, Examples, TextSet
 from torchcaps.layers import VoteTransform
 from torchcaps.losses import READOUTS, Answer, class_loss, reconstruction_loss, spread_margin
-from torchcaps.models import ImageModel, Model
+from torchcaps.models import ImageModel, readout_of
 from torchcaps.runs.config import TrainConfig, required
 from torchcaps.train.distributed import Member, summed
 
@@ -146,15 +146,16 @@ def loader(data: Examples, order: ShardedBatchSampler) -> DataLoader[BatchShard]
 class TrainingModule(pl.LightningModule):
     """A model with its losses, its optimizer and what is counted in each epoch."""
 
-    def __init__(self, model: Model, config: TrainConfig, steps: int) -> None:
+    def __init__(self, model: nn.Module, config: TrainConfig, steps: int) -> None:
         super().__init__()
         self.model = model
+        self.readout = readout_of(model)
         for module in model.modules():  # convolutions are faster so, on a CPU too
             if isinstance(module, nn.Conv2d):
                 module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.config = config
         self.steps = steps
-        self.kind = config.loss or READOUTS[model.readout]
+        self.kind = config.loss or READOUTS[self.readout]
         self.augment = AUGMENTATIONS[config.augment or "none"]
         self.sums = {part: torch.zeros(3, dtype=torch.float64) for part in ("train", "validation")}
         self.unread: list[tuple[Tensor, int]] = []  # of batches: total, loss and hits on the device; size
@@ -177,7 +178,7 @@ class TrainingModule(pl.LightningModule):
         steps = 50_000 if self.config.preset == "paper" else max(1, self.steps // 2)
         margin = spread_margin(self.global_step, steps=steps)
         down_weight = 0.5 if self.config.down_weight is None else self.config.down_weight
-        loss = class_loss(self.kind, Answer(capsules, batch.labels, self.model.readout, margin, down_weight))
+        loss = class_loss(self.kind, Answer(capsules, batch.labels, self.readout, margin, down_weight))
         if self.config.reconstruction and isinstance(self.model, ImageModel):
             drawn = self.model.reconstruct(capsules, batch.labels)
             wanted = batch.inputs if batch.parts is None else batch.parts
@@ -192,7 +193,7 @@ class TrainingModule(pl.LightningModule):
         number = self.global_step * count + index % count  # every batch draws for itself, and in it every process
         torch.manual_seed(draw_seed(self.config.seed, number * self.trainer.world_size + self.global_rank))
         batch, weight = share
-        if isinstance(self.model, ImageModel):
+        if batch.inputs.ndim == 4 and batch.inputs.is_floating_point():
             images = self.augment(batch.inputs).contiguous(memory_format=torch.channels_last)
             batch = batch._replace(inputs=images)
         capsules = self.model(batch.inputs)

@@ -11,7 +11,7 @@ from pathlib import Path
 from torchcaps._core.device import choose_device
 from torchcaps._core.errors import check_choice, input_error
 from torchcaps._core.extensions import imported
-from torchcaps.data import AUGMENTATIONS, DATASETS, Labeled, Splits, TextSet, make_parts
+from torchcaps.data import AUGMENTATIONS, DATASETS, Labeled, Splits, make_parts
 from torchcaps.losses import check_several
 from torchcaps.models import Model
 from torchcaps.runs.config import TrainConfig
@@ -77,7 +77,7 @@ def planned(config: TrainConfig, data: Labeled | Splits) -> tuple[TrainConfig, S
     parts = make_parts(data, validation=config.validation, test=config.test, seed=config.seed, fold=fold)
     parts = limit(parts, config)
     train = parts.train
-    texts = isinstance(train, TextSet)
+    texts = train.kind == "texts"
     several = train.labels_per_image > 1 or (texts and train.many)
     return resolve(config, len(train), several=several, texts=texts), parts
 
@@ -89,7 +89,7 @@ def draft(config: TrainConfig, parts: Splits, words: int = 2, word_dim: int | No
     """
     train = parts.train
     metadata = RunMetadata(train.classes, labels_per_image=train.labels_per_image)
-    if isinstance(train, TextSet):
+    if train.kind == "texts":
         dim = config.model_options(given=True).get("dim", 50) if word_dim is None else word_dim
         metadata = dataclasses.replace(metadata, vocabulary=words, word_dim=dim, many=train.many)
     else:

@@ -9,21 +9,22 @@ import warnings
 
 import lightning.pytorch as pl
 import torch
+from torch import nn
 from torch.utils.data import DataLoader
 
 from torchcaps._core.neutral import terminal
 from torchcaps.data import Examples
-from torchcaps.models import CapsuleModel, Model, TextCapsules, calibrate
+from torchcaps.models import Model, calibrate
 from torchcaps.runs.config import TrainConfig, required
 from torchcaps.train.distributed import Member
 from torchcaps.train.module import BatchShard, EpochOrder, TrainingModule, loader
 
 
 def prepare(
-    model: Model, data: Examples, config: TrainConfig, member: Member | None = None
+    model: nn.Module, data: Examples, config: TrainConfig, member: Member | None = None, *, calibrated: bool = False
 ) -> tuple[TrainingModule, DataLoader[BatchShard]]:
-    """The model with a start that suits the data, and the batches that it will see."""
-    if config.preset not in ("paper", "code") and isinstance(model, CapsuleModel | TextCapsules):
+    """The model with a start that suits the data, unless it has one, and the batches that it will see."""
+    if config.preset not in ("paper", "code") and not calibrated:
         calibrate(model, data.batch(torch.arange(min(64, len(data)))).inputs)
     if config.compile:
         model.compile()

@@ -22,6 +22,7 @@ from tqdm.auto import tqdm
 from torchcaps._core.errors import InputError
 from torchcaps._core.files import atomic_write, open_regular
 from torchcaps._core.neutral import terminal
+from torchcaps._core.progress import is_watched
 from torchcaps.analysis.vitals import Vitals
 from torchcaps.runs.metadata import METRICS
 from torchcaps.runs.run import Run
@@ -90,7 +91,7 @@ class Progress(pl.Callback):
         total = int(trainer.num_training_batches)
         name = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
         stream = terminal(sys.stderr)
-        hidden = stream is None or not (trainer.is_global_zero and stream.isatty())
+        hidden = not (trainer.is_global_zero and is_watched(stream))
         self.bar = tqdm(total=total, desc=name, unit="batch", leave=False, disable=hidden, file=Lenient(stream))
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:

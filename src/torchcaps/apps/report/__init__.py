@@ -15,7 +15,8 @@ from torchcaps._core.progress import bar
 from torchcaps.analysis.evaluate import evaluate
 from torchcaps.apps.report import basics, inside
 from torchcaps.apps.report.subject import Subject
-from torchcaps.runs.run import Run, parts_for
+from torchcaps.runs.parts import parts_for
+from torchcaps.runs.run import Run
 
 SECTIONS: tuple[Callable[[Subject], str], ...] = (
     basics.summary,

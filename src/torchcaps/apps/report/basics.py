@@ -10,7 +10,6 @@ from torch import Tensor
 from torchcaps._core import pages
 from torchcaps.analysis.evaluate import evaluate
 from torchcaps.apps.report.subject import Subject
-from torchcaps.data import TextSet
 from torchcaps.plots.evaluation import confusion_figure, examples_figure, worst_mistakes
 from torchcaps.plots.training import training_figure
 from torchcaps.runs.config import command_of
@@ -31,7 +30,7 @@ def summary(subject: Subject) -> str:
     ]
     boxes = "".join(f"<div><b>{html.escape(big)}</b><span>{small}</span></div>" for big, small in tiles)
     routing = f", routing {run.config.routing}" if run.config.routing else ""
-    what = pages.paragraph(f"The network {run.config.model}{routing}, trained on {_data(run)}.", "soft")
+    what = pages.paragraph(f"The network {run.model_name}{routing}, trained on {_data(run)}.", "soft")
     return f"{pages.heading(run.name, 1)}{what}<div class='tiles'>{boxes}</div>"
 
 
@@ -94,7 +93,7 @@ def _share(value: float) -> str:
 
 def cases(subject: Subject) -> str:
     title = pages.heading("Right and wrong")
-    if not isinstance(subject.parts.test, TextSet):
+    if subject.parts.test.kind == "images":
         figure = examples_figure(subject.model, subject.parts.test, subject.result)
         return title + pages.picture(figure, "images answered rightly and wrongly")
     rows = []
@@ -103,8 +102,8 @@ def cases(subject: Subject) -> str:
         answer = _names(subject, subject.result.said[row])
         rows.append((truth, answer, f"{float(subject.result.activations[row].max()):.2f}", _short(subject, row)))
     if not rows:
-        return title + pages.paragraph("No text was answered wrongly.")
-    return title + pages.table(rows, ["truth", "answer", "activation", "text"])
+        return title + pages.paragraph("No example was answered wrongly.")
+    return title + pages.table(rows, ["truth", "answer", "activation", "text" if subject.texts else "row"])
 
 
 def _names(subject: Subject, true: Tensor) -> str:
@@ -112,7 +111,7 @@ def _names(subject: Subject, true: Tensor) -> str:
 
 
 def _short(subject: Subject, row: int) -> str:
-    text = subject.parts.test.texts[row]
+    text = subject.parts.test.texts[row] if subject.texts else f"{row:,}"
     return text if len(text) <= 300 else f"{text[:300]} …"
 
 
@@ -132,6 +131,8 @@ def words(subject: Subject) -> str:
 
 def commands(subject: Subject) -> str:
     run = subject.run
+    if run.config.model is None or run.metadata.in_python:  # no command can make it again
+        return ""
     lines = [command_of(run.config), f"torchcaps evaluate {run.folder}", f"torchcaps report {run.folder}"]
     made = [name for name in ("attack", "jumble", "strange") if run.path(name, "results.json").exists()]
     lines += [f"torchcaps {name} {run.folder}" for name in made]

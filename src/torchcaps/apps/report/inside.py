@@ -12,6 +12,7 @@ from torchcaps._core.errors import input_error
 from torchcaps._core.fields import read_object
 from torchcaps.analysis.ablate import ABLATIONS, ablate
 from torchcaps.analysis.health import health, sample
+from torchcaps.analysis.layers import routes
 from torchcaps.analysis.overlap import take_apart
 from torchcaps.analysis.perturb import perturb
 from torchcaps.analysis.reconstruct import draw_triples
@@ -19,7 +20,7 @@ from torchcaps.analysis.trees import routing_tree, trace_image, tree_maps
 from torchcaps.analysis.verdicts import ablation_verdicts, health_verdicts
 from torchcaps.apps.report.subject import Subject
 from torchcaps.losses import loss_of_classes
-from torchcaps.models import CapsuleModel, TextCapsules
+from torchcaps.models import CapsuleModel, draws, readout_of
 from torchcaps.plots.capsules import apart_figure, sheet_figure, triples_figure
 from torchcaps.plots.evaluation import spread
 from torchcaps.plots.health import ablations_figure, entropy_figure
@@ -27,7 +28,7 @@ from torchcaps.plots.trees import tree_figure
 
 
 def reconstructions(subject: Subject) -> str:
-    if subject.model.decoder is None:
+    if not draws(subject.model):
         return ""
     test, classes = subject.parts.test, subject.run.metadata.classes
     if subject.run.metadata.labels_per_image > 1:
@@ -45,7 +46,7 @@ def reconstructions(subject: Subject) -> str:
 
 
 def dimensions(subject: Subject) -> str:
-    if subject.model.decoder is None:
+    if not draws(subject.model):
         return ""
     (row,) = spread(subject.result, 1).tolist() or [0]
     image = subject.parts.test.batch(_row(row)).inputs[0]
@@ -69,10 +70,10 @@ def trees(subject: Subject) -> str:
 
 
 def routing_health(subject: Subject) -> str:
-    if not isinstance(subject.model, CapsuleModel | TextCapsules):
+    if not routes(subject.model):
         return ""
     data = sample(subject.parts.test, subject.count)
-    found = health(subject.model, data, loss_of_classes(subject.run.config.loss, subject.model.readout))
+    found = health(subject.model, data, loss_of_classes(subject.run.config.loss, readout_of(subject.model)))
     known = subject.parts.validation if len(subject.parts.validation) else subject.parts.train
     without = ablate(subject.model, data, sample(known, subject.count))
     moves = any(len(layer.couplings.entropy) > 1 for layer in found.layers)

@@ -22,3 +22,7 @@ class Subject:
     parts: Splits
     result: Evaluation
     count: int
+
+    @property
+    def texts(self) -> bool:
+        return self.run.metadata.kind == "texts"

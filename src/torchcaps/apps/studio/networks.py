@@ -17,7 +17,8 @@ from torchcaps.data import Examples, load_dataset
 from torchcaps.models import CapsuleModel, ImageModel
 from torchcaps.models.pretrained import PRETRAINED, load_pretrained, pretrained_metadata
 from torchcaps.runs.card import test_result
-from torchcaps.runs.run import Run, parts_for
+from torchcaps.runs.parts import parts_for
+from torchcaps.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def run_networks(folders: Sequence[Path], data_dir: Path | None = None) -> list[
     networks: list[Network] = []
     for folder in folders:
         run = Run.open(folder)
-        if run.metadata.image_shape is None:
+        if run.metadata.kind != "images":
             raise input_error(str(folder), "a run on images", "one on texts", "Try torchcaps explain.")
         names = {network.name for network in networks}
         name = stem = folder.resolve().name
@@ -112,7 +113,7 @@ def run_networks(folders: Sequence[Path], data_dir: Path | None = None) -> list[
         while name in names:
             number += 1
             name = f"{stem}-{number}"
-        kind = run.config.model or ""
+        kind = run.model_name
         title = f"{name}: {Path(run.config.data).name}, {kind}"
         networks.append(
             Network(

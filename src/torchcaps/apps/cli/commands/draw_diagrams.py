@@ -48,9 +48,9 @@ def draw_text_model(words: list[str]) -> None:
         model = create_model(name, vocabulary=len(vocabulary), classes=2)
     else:
         run = Run.open(options.run)
-        if run.metadata.vocabulary is None:
+        if run.metadata.kind != "texts":
             raise input_error("draw text-model", "a run on texts", "one on images", "Train on texts.")
-        name, model, vocabulary = str(run.config.model), run.load_model(), run.words()
+        name, model, vocabulary = run.model_name, run.load_model(), run.words()
     cut = tuple(word for word, _, _ in vocabulary.cut(options.text))
     if not cut:
         raise input_error("draw text-model", "a text with words", repr(options.text), "Give one.")

@@ -100,10 +100,11 @@ def _watched(options: DrawRun, what: str) -> tuple[Voted, Tensor, list[int], tup
     import torch
 
     from torchcaps.analysis.lastlayer import last_layer
-    from torchcaps.runs.run import Run, parts_for
+    from torchcaps.runs.parts import parts_for
+    from torchcaps.runs.run import Run
 
     run = Run.open(options.run)
-    if run.metadata.vocabulary is not None:
+    if run.metadata.kind != "images":
         raise input_error(f"draw {what}", "a run on images", "one on texts", "Try torchcaps explain.")
     data = getattr(parts_for(run, None, options.data_dir), options.part)
     if not 0 <= options.example < len(data):

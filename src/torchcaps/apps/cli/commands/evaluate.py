@@ -32,7 +32,8 @@ def evaluate_command(words: list[str]) -> None:
     from torchcaps.analysis.evaluate import evaluate
     from torchcaps.data import Strings
     from torchcaps.runs.card import write_card
-    from torchcaps.runs.run import Run, parts_for
+    from torchcaps.runs.parts import parts_for
+    from torchcaps.runs.run import Run
 
     device = choose_device("evaluate", options.device)
     run = Run.open(options.run)
@@ -43,8 +44,8 @@ def evaluate_command(words: list[str]) -> None:
     empty = [name for name, data in wanted.items() if not len(data)]
     if empty:
         raise input_error("evaluate", f"examples in the {empty[0]} part", "none", "Choose another --part or --data.")
-    if options.baseline and (run.metadata.vocabulary is None or options.data is not None):
-        got = "one on images" if run.metadata.vocabulary is None else "--data beside it"
+    if options.baseline and (run.metadata.kind != "texts" or options.data is not None):
+        got = f"one on {run.metadata.kind}" if run.metadata.kind != "texts" else "--data beside it"
         raise input_error("--baseline", "a run on texts, and its own data", got, "Drop --baseline.")
     if options.baseline and isinstance(parts.train.texts, Strings):
         got = f"{len(parts.train):,} that are read from a file"

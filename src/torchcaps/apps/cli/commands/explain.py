@@ -26,7 +26,7 @@ def explain_command(words: list[str]) -> None:
 
     check_count("explain", "top", options.top)
     run = Run.open(options.run)
-    if run.metadata.vocabulary is None:
+    if run.metadata.kind != "texts":
         from torchcaps.apps.cli.commands.explain_images import explain_images
 
         return explain_images(run, options)

@@ -41,7 +41,7 @@ def explain_images(run: Run, options: Explain) -> None:
     if options.grid:
         check_decoder("--grid", model)
     if options.factors and not isinstance(model, CapsuleModel):
-        raise input_error("--factors", "a capsule network", run.config.model, "Drop it.")
+        raise input_error("--factors", "a capsule network", run.model_name, "Drop it.")
     folder = run.path("explain")
     summary: dict[str, Any] = {"pictures": []}
 
@@ -75,7 +75,7 @@ def _images(run: Run, options: Explain) -> Iterator[tuple[str, Tensor, str | Non
 
     from torchcaps._core.errors import input_error
     from torchcaps.analysis.predict import read_pictures
-    from torchcaps.runs.run import parts_for
+    from torchcaps.runs.parts import parts_for
 
     if options.example is not None:
         test = parts_for(run, None, options.data_dir).test
@@ -154,7 +154,7 @@ def _grid(model: ImageModel, run: Run, options: Explain) -> tuple[dict[str, Any]
     from torchcaps.analysis.overlap import presence, take_apart
     from torchcaps.analysis.reconstruct import draw_triples
     from torchcaps.plots.capsules import apart_figure, triples_figure
-    from torchcaps.runs.run import parts_for
+    from torchcaps.runs.parts import parts_for
 
     test = parts_for(run, None, options.data_dir).test
     if run.metadata.labels_per_image > 1:
@@ -180,7 +180,7 @@ def _factors(model: ImageModel, run: Run, options: Explain) -> tuple[dict[str, A
     """Which dimension of the poses follows which change of test images."""
     from torchcaps.analysis.perturb import dimension_meanings
     from torchcaps.plots.capsules import meanings_figure
-    from torchcaps.runs.run import parts_for
+    from torchcaps.runs.parts import parts_for
 
     meanings = dimension_meanings(model, parts_for(run, None, options.data_dir).test)
     names = (*meanings.factors, "what chance would give")

@@ -33,7 +33,8 @@ def health_command(words: list[str]) -> None:
     from torchcaps.analysis.layers import named_layers
     from torchcaps.losses import loss_of_classes
     from torchcaps.plots.health import health_pictures
-    from torchcaps.runs.run import Run, parts_for
+    from torchcaps.runs.parts import parts_for
+    from torchcaps.runs.run import Run
 
     device = choose_device("health", options.device)
     run = Run.open(options.run)

@@ -34,13 +34,14 @@ def open_networks(
     """The runs, all on images of one shape and the same classes."""
     from torchcaps._core.device import choose_device
     from torchcaps._core.errors import input_error
-    from torchcaps.runs.run import Run, parts_for
+    from torchcaps.runs.parts import parts_for
+    from torchcaps.runs.run import Run
 
     chosen = choose_device(command, device)
     folders = [folder, *beside, *([] if source is None else [source])]
     runs = [Run.open(path) for path in folders]
     for run in runs:
-        if run.metadata.image_shape is None:
+        if run.metadata.kind != "images":
             raise input_error(
                 f"torchcaps {command}", "a run on images", f"{run.folder}, on texts", "Choose another run."
             )

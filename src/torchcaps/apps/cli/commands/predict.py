@@ -15,6 +15,8 @@ from torchcaps.apps.cli.parsing import parse
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from torchcaps.analysis.predict import Prediction
+
 
 def predict_command(words: list[str]) -> None:
     from torchcaps.apps.cli.options import Predict
@@ -36,7 +38,7 @@ def predict_command(words: list[str]) -> None:
     run = Run.open(options.run)
     files = [Path(name) for name in options.inputs]
     found: Iterator[Any]
-    if run.metadata.vocabulary is None:
+    if run.metadata.kind != "texts":
         found = answers(run, files, device=device)
     else:
         found = text_answers(run, texts_of("predict", options, run), device=device)
@@ -45,17 +47,23 @@ def predict_command(words: list[str]) -> None:
     if options.json:
         print("[")
         for number, answer in enumerate(found):
-            print(",\n" if number else "", indent(as_json(vars(answer)), "  "), sep="", end="")
+            print(",\n" if number else "", indent(as_json(_as_dict(answer, run.metadata.kind)), "  "), sep="", end="")
         print("\n]")
         return
-    if run.metadata.vocabulary is not None:
+    if run.metadata.kind == "texts":
         for answer in found:
             sure = ", ".join(f"{value:.2f}" for value in answer.confidence)
-            print(f"{shown(', '.join(answer.labels)) or '-':<16}  {sure:<10}  {shortened(answer.text)}")
+            print(f"{shown(', '.join(answer.labels)) or '-':<16}  {sure:<10}  {shortened(answer.source)}")
         return
     width = max(4, *(len(shown(name)) for name in collect(files)))
     print(f"{'file':<{width}}  {'class':<16}  confidence  reconstruction")
     for answer in found:
         fit = {True: "fits", False: "does not fit", None: "-"}[answer.fits]
         sure = ", ".join(f"{value:.2f}" for value in answer.confidence)
-        print(f"{shown(answer.file):<{width}}  {shown(', '.join(answer.labels)):<16}  {sure:<10}  {fit}")
+        print(f"{shown(answer.source):<{width}}  {shown(', '.join(answer.labels)):<16}  {sure:<10}  {fit}")
+
+
+def _as_dict(answer: Prediction, kind: str) -> dict[str, object]:
+    """An answer as JSON has it: a text, or a file and whether its reconstruction fits."""
+    told = {"labels": answer.labels, "confidence": answer.confidence}
+    return {"text": answer.source, **told} if kind == "texts" else {"file": answer.source, **told, "fits": answer.fits}

@@ -77,14 +77,14 @@ def _other_data(options: Strange, word: str, data: InMemoryImages, folder: Path 
     from torchcaps._core.errors import input_error
     from torchcaps.analysis.images import some
     from torchcaps.analysis.strange import as_shown
-    from torchcaps.data import Splits, TextSet, open_data
+    from torchcaps.data import Splits, open_data
 
     height, width = data.images.shape[-2:]
     path = Path(word).expanduser()
     size = height if path.is_dir() and height == width else None  # pictures of many sizes must be made alike
     found = open_data(word, folder=folder, size=size)
     part: Any = found.test if isinstance(found, Splits) else found
-    if isinstance(part, TextSet):
+    if part.kind == "texts":
         raise input_error(
             "--against", "images, noise, jumbled, attacked or scattered", f"{word}, which are texts", "Choose another."
         )

@@ -30,7 +30,7 @@ def run_on_texts(command: str, options: TextInputs) -> tuple[Run, list[str]]:
     from torchcaps.runs.run import Run
 
     run = Run.open(options.run)
-    if run.metadata.vocabulary is None:
+    if run.metadata.kind != "texts":
         raise input_error(command, "a run on texts", "one on images", "Train on texts.")
     return run, list(texts_of(command, options, run))
 

@@ -1,0 +1,251 @@
+"""Training in Python: any network that returns capsules, on any data, with a run folder as `torchcaps train` makes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from torch import nn
+
+from torchcaps._core.device import choose_device
+from torchcaps._core.errors import InputError, check_choice, input_error, shape_text
+from torchcaps._core.locks import locked
+from torchcaps._core.types import Capsules
+from torchcaps.analysis.evaluate import eval_mode
+from torchcaps.data import AUGMENTATIONS, DATASETS, Splits, make_parts, open_data
+from torchcaps.data.own import as_examples, hold_out_share, with_classes
+from torchcaps.models import TextModel, draws
+from torchcaps.models.recipes import COMMON, HasRecipes
+from torchcaps.runs.config import Schedule, TrainConfig
+from torchcaps.runs.metadata import RunMetadata
+from torchcaps.runs.recipes import check_given, completed
+from torchcaps.runs.run import Run
+from torchcaps.runs.runfolders import check_new, next_folder
+
+
+def fit(
+    model: nn.Module,
+    train_data: Any,
+    validation_data: Any = None,
+    *,
+    test_data: Any = None,
+    classes: Sequence[str] | None = None,
+    out: Path | str | None = None,
+    resume: Path | str | None = None,
+    calibrate: bool = True,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    schedule: str | None = None,
+    weight_decay: float | None = None,
+    loss: str | None = None,
+    down_weight: float | None = None,
+    reconstruction: float | None = None,
+    augment: str | None = None,
+    accumulate: int | None = None,
+    patience: int | None = None,
+    validation: float | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    precision: str | None = None,
+    compile: bool | None = None,  # torch's word
+) -> Run:
+    """Train a network and return its run; the network itself ends with the best weights, on the CPU, in eval mode.
+
+    model: any torch module that returns `Capsules` with an activation for each class. train_data: (inputs, labels) as
+    arrays or tensors, a torch Dataset of such pairs, a set of `torchcaps.data`, or a folder, file or data set by name
+    as for `torchcaps train`. validation_data: the same; left out, the share `validation` of the training data (0.1) is
+    held out. test_data: the same, for `evaluate` and the report. classes: the names of the classes; left out, those
+    that the data know, or numbers.
+
+    out: the run folder; left out, a new one under runs/. resume: go on with the run in this folder, which was
+    interrupted, with the same network and data and no other options. calibrate: give capsule layers a start that suits
+    the data (`torchcaps.calibrate`); False for a network that has learned already. The other options are those of
+    `torchcaps train`; left out, those of the model's recipe.
+    """
+    options: dict[str, Any] = {
+        "epochs": epochs, "batch_size": batch_size, "lr": lr, "schedule": schedule, "weight_decay": weight_decay,
+        "loss": loss, "down_weight": down_weight, "reconstruction": reconstruction, "augment": augment,
+        "accumulate": accumulate, "patience": patience, "validation": validation, "seed": seed, "device": device,
+        "precision": precision, "compile": compile,
+    }  # fmt: skip
+    given = {name: value for name, value in options.items() if value is not None}
+    _need_lightning()
+    from torchcaps.train.engine import fit_run, lock_new
+
+    if resume is not None:
+        if given or out is not None:
+            remedy = "Drop it: a run goes on as it began."
+            raise input_error("fit", "no option beside resume", next(iter(given), "out"), remedy)
+        return _resume(model, (train_data, validation_data, test_data), classes, Path(resume))
+    config = TrainConfig(data=_name_of(train_data), out=None if out is None else Path(out), **given)
+    _check(config)
+    parts = _parts(config, train_data, validation_data, test_data, classes)
+    parts = _with_classes(parts, _answer(model, parts.train), classes)
+    run = _draft(model, config, parts, in_python=not isinstance(train_data, str | Path))
+    with ExitStack() as held:
+        lock_new(run.folder, held)
+        vocabulary = parts.train.vocabulary if parts.train.kind == "texts" else None
+        return fit_run(run.begin(parts, vocabulary), parts, model, calibrated=not calibrate)
+
+
+def _check(config: TrainConfig) -> None:
+    """Refuse what cannot be right, before any data are read."""
+    check_given(config)
+    for word, known in (
+        ("augment", list(AUGMENTATIONS)),
+        ("schedule", list(get_args(Schedule))),
+        ("precision", ["float32", "float16", "bfloat16"]),
+    ):
+        if getattr(config, word) is not None:
+            check_choice("fit", word, getattr(config, word), known)
+    choose_device("fit", config.device)
+    if config.out is not None:
+        check_new(config.out)
+
+
+def _resume(model: nn.Module, data: tuple[Any, Any, Any], classes: Sequence[str] | None, folder: Path) -> Run:
+    from torchcaps.train.engine import fit_run
+
+    run = Run.open(folder, network=model)
+    parts = _parts(run.config, *data, classes or run.metadata.classes)
+    run = dataclasses.replace(run, parts=_with_classes(parts, _answer(model, parts.train), run.metadata.classes))
+    parts = run.load_parts()
+    if run.metadata.stopped:
+        run.load_into(model)
+        return run
+    with locked(folder):
+        return fit_run(run, parts, model)
+
+
+def _name_of(data: Any) -> str:
+    """What the config says of the data: a path or a name as it is, anything else in parentheses."""
+    if isinstance(data, str) and data in DATASETS:
+        return data
+    if isinstance(data, str | Path):
+        return str(Path(data).expanduser().resolve())
+    return "(arrays)" if isinstance(data, tuple | list) else f"({type(data).__name__})"
+
+
+def _parts(config: TrainConfig, train: Any, validation: Any, test: Any, classes: Sequence[str] | None) -> Splits:
+    """The data in their parts; a part that is missing is held out of the training data, or empty."""
+    if isinstance(train, str | Path):
+        if validation is not None or test is not None:
+            remedy = "Put the parts into subfolders train, val and test of one folder."
+            raise input_error("fit", "no other data beside a folder, file or name", "both", remedy)
+        found = open_data(_name_of(train), validation=config.validation, seed=config.seed)
+        return make_parts(found, validation=config.validation, test=config.test, seed=config.seed)
+    known = as_examples("fit", train, classes)
+    names = classes or known.classes or None
+    if validation is None:
+        known, held = hold_out_share("fit", known, config.validation, config.seed)
+    else:
+        held = as_examples("fit", validation, names)
+    empty = hold_out_share("fit", held, 0.0, 0)[1]
+    return Splits(known, held, empty if test is None else as_examples("fit", test, names))
+
+
+def _answer(model: nn.Module, data: Any) -> Capsules:
+    """What the network returns for two examples; anything but an activation for each class is refused."""
+    owner = type(model).__name__
+    few = data.batch(torch.arange(min(2, len(data))))
+    with torch.no_grad(), eval_mode(model) as device:
+        answer = model(few.inputs.to(device))
+    if not isinstance(answer, Capsules):
+        remedy = "Return what the last capsule layer gives."
+        raise input_error(owner, "a network that returns Capsules", f"a {type(answer).__name__}", remedy)
+    if answer.activations.ndim != 2 or len(answer.activations) != len(few.inputs) or answer.activations.shape[1] < 2:
+        got = shape_text(answer.activations.shape)
+        remedy = "Flatten grids, and end with a layer of one capsule for each class."
+        raise input_error(owner, f"activations [b y] = ({len(few.inputs)}, classes)", got, remedy)
+    return answer
+
+
+def _with_classes(parts: Splits, answer: Capsules, classes: Sequence[str] | None) -> Splits:
+    """The parts with a name for each class of the network; labels that it cannot answer are refused."""
+    count = answer.activations.shape[1]
+    known = tuple(map(str, classes or parts.train.classes or ()))
+    if len(known) > count or (classes is not None and len(known) != count):
+        raise input_error("fit", f"{count} classes, as the network has", len(known), "Make a network for as many.")
+    named = known + tuple(str(number) for number in range(len(known), count))
+    if len(set(named)) < count:
+        raise input_error("fit", "a name of its own for each class", ", ".join(named), "Rename them.")
+    return Splits(*(None if part is None else with_classes("fit", part, named) for part in parts))
+
+
+def _draft(model: nn.Module, config: TrainConfig, parts: Splits, *, in_python: bool) -> Run:
+    """The run before anything is written: by the name of its model where that can be made anew, else as it is."""
+    config = _with_recipe(model, config, parts, in_python)
+    train = parts.train
+    metadata = RunMetadata(train.classes, labels_per_image=train.labels_per_image, in_python=in_python)
+    if train.kind == "images":
+        metadata = dataclasses.replace(metadata, image_shape=train.image_shape)
+    elif train.kind == "texts":
+        if train.vocabulary is None:
+            remedy = "Give a data.TextSet with the vocabulary that the network was made for."
+            raise input_error("fit", "texts with a vocabulary", "none", remedy)
+        dim = model.words.embedding_dim if isinstance(model, TextModel) else None
+        sizes = {"vocabulary": len(train.vocabulary), "word_dim": dim, "many": train.many}
+        metadata = dataclasses.replace(metadata, **sizes)
+        config = dataclasses.replace(config, max_length=train.max_length)
+    named = _by_name(model, Run(Path(), config, metadata))
+    if named is None:
+        kind = f"{type(model).__module__}.{type(model).__qualname__}"
+        named = Run(Path(), config, dataclasses.replace(metadata, network=kind), network=model)
+    folder = named.config.out or next_folder(dataclasses.replace(named.config, model=type(model).__name__))
+    config = dataclasses.replace(named.config, out=folder)
+    return dataclasses.replace(named, folder=folder, config=config, parts=parts)
+
+
+def _with_recipe(model: nn.Module, config: TrainConfig, parts: Splits, in_python: bool) -> TrainConfig:
+    recipe = type(model).recipe("default", None) if isinstance(model, HasRecipes) else dict(COMMON)
+    recipe.pop("option", None)
+    if config.reconstruction and not draws(model):
+        remedy = "Drop reconstruction, or make the network with decoder=True."
+        raise input_error("fit", "a network with a decoder for reconstruction", "none", remedy)
+    if not draws(model):
+        recipe["reconstruction"] = 0.0
+    images = not in_python and parts.train.kind == "images" and parts.train.labels_per_image == 1
+    recipe["augment"] = "affine" if images else "none"
+    return completed(config, recipe, len(parts.train))
+
+
+def _by_name(model: nn.Module, run: Run) -> Run | None:
+    """The run with the name and the options that make this network; None where they cannot tell."""
+    origin = model.origin if isinstance(model, HasRecipes) else None
+    if origin is None:
+        return None
+    name, options = origin[0], dict(origin[1])
+    fields = {word: options.pop(word) for word in ("routing", "iterations", "tune") if word in options}
+    own_decoder = not isinstance(options.pop("decoder", False), bool)
+    for word in ("dim", "many"):
+        options.pop(word, None)
+    try:
+        texts = tuple(f"{word}={v if isinstance(v, str) else json.dumps(v)}" for word, v in options.items())
+    except TypeError:  # an encoder, or another object
+        return None
+    if own_decoder or draws(model) != bool(run.config.reconstruction):
+        return None
+    config = dataclasses.replace(run.config, model=name, option=texts, **fields)
+    named = dataclasses.replace(run, config=config)
+    try:
+        plan = named.new_model(plan=True).state_dict()
+        check_given(config)
+    except InputError:
+        return None
+    state = model.state_dict()
+    alike = plan.keys() == state.keys() and all(plan[key].shape == value.shape for key, value in state.items())
+    return named if alike else None
+
+
+def _need_lightning() -> None:
+    try:
+        import lightning.pytorch  # noqa: F401
+    except ModuleNotFoundError:
+        remedy = "Run: pip install 'torchcaps[train]'."
+        raise input_error("fit", "the package lightning", "it not installed", remedy) from None

@@ -1,0 +1,190 @@
+"""Data that a user has in Python: arrays and tensors with labels, or any torch Dataset."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Subset, default_collate
+
+from torchcaps._core.errors import input_error, shape_text
+from torchcaps.data.base import Batch, Examples, ImageSet, Labeled, in_classes, split
+from torchcaps.data.disk_store import Names, pick
+
+
+@dataclass(frozen=True)
+class ArraySet(Labeled):
+    """Inputs [n ...] in memory with their labels: class indices [n], or truth values [n y]. Inputs stay as they are."""
+
+    inputs: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    names: Names = ()
+    kind = "arrays"
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            object.__setattr__(self, "names", tuple(map(str, range(len(self.inputs)))))
+
+    def content_sum(self) -> int:
+        result = 0
+        for chunk in self.inputs.split(1024):
+            result = zlib.crc32(chunk.contiguous().numpy().tobytes(), result)
+        return result
+
+    def batch(self, indices: Tensor) -> Batch:
+        return Batch(self.inputs[indices], self.labels[indices])
+
+    def take(self, indices: Tensor) -> ArraySet:
+        if indices.dtype == torch.bool:
+            indices = indices.nonzero().squeeze(-1)
+        return ArraySet(self.inputs[indices], self.labels[indices], self.classes, pick(self.names, indices))
+
+
+class DatasetExamples:
+    """A torch Dataset of pairs (input, label), fetched example by example when a batch is asked for."""
+
+    kind = "arrays"
+    labels_per_image = 1
+
+    def __init__(self, dataset: Any, classes: tuple[str, ...]) -> None:
+        self.dataset, self.classes = dataset, classes
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def batch(self, indices: Tensor) -> Batch:
+        """The examples with these indices, stacked by torch's default_collate."""
+        rows = indices.tolist()
+        fetch = getattr(self.dataset, "__getitems__", None)
+        found = fetch(rows) if callable(fetch) else [self.dataset[row] for row in rows]
+        first = found[0]
+        if not isinstance(first, tuple | list) or len(first) != 2:
+            got = f"{len(first)} things" if isinstance(first, tuple | list) else f"a {type(first).__name__}"
+            raise input_error(type(self.dataset).__name__, "pairs (input, label)", got, "Return both, and no more.")
+        try:
+            inputs, labels = default_collate([tuple(each) for each in found])
+        except (TypeError, RuntimeError) as error:
+            remedy = "Make them tensors of one shape in the Dataset."
+            raise input_error(type(self.dataset).__name__, "inputs that can be stacked", error, remedy) from None
+        return Batch(as_inputs(type(self.dataset).__name__, inputs), labels)
+
+
+def as_examples(owner: str, data: Any, classes: Sequence[str] | None = None) -> Examples:
+    """What training and evaluation take, from what a user has.
+
+    data: (inputs, labels) as arrays or tensors, a torch Dataset of pairs (input, label), or a set of `torchcaps.data`,
+    which is given back as it is. Bytes [n h w] or [n c h w] are images, which networks see from 0 to 1; other inputs
+    stay as they are. classes: the names of the classes; left out, those that the data know, or their numbers.
+    """
+    if callable(getattr(data, "batch", None)) and hasattr(data, "classes"):
+        found: Examples = data
+        return found
+    if isinstance(data, tuple | list) and len(data) == 2:
+        return _from_arrays(owner, data[0], data[1], classes)
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, np.ndarray | Tensor):
+        if not len(data):
+            raise input_error(owner, "a Dataset with examples", "an empty one", "Add some.")
+        return DatasetExamples(data, tuple(map(str, classes or _classes_of(data) or ())))
+    expected = "(inputs, labels), a torch Dataset of such pairs, or a set of torchcaps.data"
+    got = f"a {type(data).__name__}"
+    raise input_error(owner, expected, got, "Give inputs and labels: (X, y).")
+
+
+def hold_out_share(owner: str, data: Any, share: float, seed: int) -> tuple[Any, Any]:
+    """The data without a share of them, and that share: stratified where labels are known."""
+    count = max(1, round(share * len(data))) if share else 0
+    if count >= len(data) > 0:
+        raise input_error(owner, "examples to train on beside those for validation", len(data), "Add some.")
+    if isinstance(data, Labeled):
+        rest, held = split(data, [len(data) - count, count], seed)
+        return rest, held
+    if not isinstance(data, DatasetExamples):
+        if count:
+            got = f"a {type(data).__name__}, which cannot be divided"
+            raise input_error(owner, "validation_data, or data to hold a part out of", got, "Give validation_data.")
+        return data, ArraySet(torch.zeros(0, 1), torch.zeros(0, dtype=torch.long), data.classes)
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed)).tolist()
+    parts = (sorted(order[count:]), sorted(order[:count]))
+    rest_rows, held_rows = (DatasetExamples(Subset(data.dataset, rows), data.classes) for rows in parts)
+    return rest_rows, held_rows
+
+
+def with_classes(owner: str, data: Any, classes: tuple[str, ...]) -> Any:
+    """The data with these names of classes, of which they may know the first only, or some in another order."""
+    if isinstance(data, DatasetExamples):
+        return DatasetExamples(data.dataset, classes)
+    if not isinstance(data, Labeled) or data.classes == classes:
+        return data
+    if data.labels.ndim == 1 and data.classes == classes[: len(data.classes)]:
+        return replace(data, classes=classes)  # type: ignore[type-var]
+    return in_classes(owner, data, classes)
+
+
+def _classes_of(dataset: Any) -> Sequence[str] | None:
+    """The names of the classes that a Dataset knows, as those of torchvision do; of a Subset, its Dataset's."""
+    found = getattr(dataset, "classes", None)
+    if found is None and isinstance(dataset, Subset):
+        return _classes_of(dataset.dataset)
+    return found if isinstance(found, Sequence) and not isinstance(found, str) else None
+
+
+def _from_arrays(owner: str, inputs: Any, labels: Any, classes: Sequence[str] | None) -> ArraySet | ImageSet:
+    given = as_inputs(owner, inputs)
+    numbers, names = _as_labels(owner, labels, classes)
+    if len(given) != len(numbers):
+        raise input_error(owner, f"{len(given)} labels, one for each input", len(numbers), "Give as many.")
+    if not len(given):
+        raise input_error(owner, "examples", "none", "Give some.")
+    if given.dtype != torch.uint8:
+        return ArraySet(given, numbers, names)
+    if given.ndim == 4 and given.shape[1] > 4 >= given.shape[3]:
+        got = f"{shape_text(given.shape)}, channels last"
+        raise input_error(owner, "images [n c h w]", got, "Move the channels: X.transpose(0, 3, 1, 2).")
+    if given.ndim not in (3, 4) or numbers.ndim != 1:
+        got = f"bytes {shape_text(given.shape)} with labels {shape_text(numbers.shape)}"
+        raise input_error(owner, "bytes [n h w] or [n c h w] with labels [n]", got, "Convert them to float32.")
+    return ImageSet(given.unsqueeze(1) if given.ndim == 3 else given, numbers, names)
+
+
+def as_inputs(owner: str, inputs: Any) -> Tensor:
+    """Inputs as a tensor: floats in float32, integers as they are."""
+    if isinstance(inputs, Tensor):
+        given = inputs.detach().cpu()
+    else:
+        array = np.asarray(inputs)
+        if array.dtype.kind not in "fiub":
+            texts = array.dtype.kind in "US"
+            remedy = "Give texts as a data.TextSet with its vocabulary." if texts else "Give numbers."
+            raise input_error(owner, "inputs as an array of numbers", f"one of {array.dtype}", remedy)
+        given = torch.from_numpy(np.ascontiguousarray(array))
+    return given.float() if given.is_floating_point() and given.dtype != torch.float32 else given
+
+
+def _as_labels(owner: str, labels: Any, classes: Sequence[str] | None) -> tuple[Tensor, tuple[str, ...]]:
+    """Labels as class indices [n] or truth values [n y], and the names of the classes."""
+    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if array.dtype.kind in "USO":
+        names, places = np.unique(array.astype(str), return_inverse=True)
+        known = tuple(names.tolist()) if classes is None else tuple(map(str, classes))
+        strange = sorted(set(names.tolist()) - set(known))
+        if strange:
+            raise input_error(owner, f"labels among {', '.join(known)}", strange[0], "Name every class.")
+        order = np.array([known.index(name) for name in names.tolist()])
+        return torch.from_numpy(order[places]).long(), known
+    if array.dtype.kind == "b" and array.ndim == 2:
+        named = tuple(map(str, range(array.shape[1]))) if classes is None else tuple(map(str, classes))
+        return torch.from_numpy(np.ascontiguousarray(array)), named
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        got = f"{shape_text(array.shape)} of {array.dtype}"
+        raise input_error(owner, "labels [n]: class indices or names, or truth values [n y]", got, "Convert them.")
+    low, high = (int(array.min()), int(array.max())) if len(array) else (0, 0)
+    named = tuple(map(str, range(high + 1))) if classes is None else tuple(map(str, classes))
+    if low < 0 or high >= len(named):
+        raise input_error(owner, f"labels from 0 to {len(named) - 1}", f"{low} to {high}", "Name every class.")
+    return torch.from_numpy(array.astype(np.int64)), named
