@@ -23,6 +23,7 @@ from .losses import LOSSES, MarginLoss, SpreadLoss, margin_loss, reconstruction_
 from .models import MODELS, calibrate, create_model
 from .models.pretrained import PRETRAINED, load_pretrained
 from .routing import ROUTINGS, ContractError, Routing, check_routing, make_routing, routing_options
+from .runs.hub import from_pretrained, save_pretrained
 from .runs.run import load
 
 __version__: str
@@ -59,6 +60,7 @@ __all__ = [
     "data",
     "evaluate",
     "fit",
+    "from_pretrained",
     "functional",
     "layers",
     "length",
@@ -72,6 +74,7 @@ __all__ = [
     "reconstruction_loss",
     "routing",
     "routing_options",
+    "save_pretrained",
     "self_pooling",
     "spread_loss",
     "spread_margin",

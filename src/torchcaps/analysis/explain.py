@@ -8,7 +8,6 @@ reaches the class from all n-grams.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from torchcaps._core.errors import input_error
 from torchcaps._core.neutral import shown
-from torchcaps._core.pages import heading, page, paragraph, table
+from torchcaps._core.pages import heading, page, paragraph, shaded_text, table
 from torchcaps._core.types import Capsules
 from torchcaps.analysis.evaluate import named_classes
 from torchcaps.layers import DenseCapsules, RoutedLayer
@@ -188,12 +187,11 @@ def html_page(explanations: Sequence[Sequence[Explanation]]) -> str:
 
 def html_section(explanation: Explanation) -> str:
     """A text for a page: its class, its words shaded by their strength, its strongest n-grams."""
-    words = "".join(_shaded(html.escape(piece), share) for piece, share in _pieces(explanation))
-    label = f"<h2>{html.escape(explanation.label)} <small>{explanation.confidence:.2f}</small></h2>"
+    pieces = [(piece, _shade(share)) for piece, share in _pieces(explanation)]
     ngrams = table([(ngram.text, f"{ngram.strength:.1%}") for ngram in explanation.ngrams])
-    return f"<section>{label}<p class='words'>{words}</p>{ngrams}</section>"
+    return f"<section>{shaded_text(explanation.label, f'{explanation.confidence:.2f}', pieces)}{ngrams}</section>"
 
 
-def _shaded(piece: str, share: float) -> str:
-    color = f"rgb(255, {230 - 110 * share:.0f}, {190 - 190 * share:.0f})"
-    return f'<span style="background: {color}">{piece}</span>' if share else piece
+def _shade(share: float) -> str | None:
+    """The ground of a word, darker with its strength; None where it has none."""
+    return f"rgb(255, {230 - 110 * share:.0f}, {190 - 190 * share:.0f})" if share else None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
+from sklearn.metrics import roc_curve
 from torch import Generator, Tensor
 from torch.nn.functional import interpolate
 
@@ -61,13 +62,9 @@ def roc(known: Float[Tensor, " n"], strange: Float[Tensor, " m"]) -> Roc:
     """The curve of a detector that gave these numbers. Equal numbers pass a threshold together."""
     if not len(known) or not len(strange):
         raise input_error("roc", "known and strange images", f"{len(known)} and {len(strange)}", "Give some of each.")
-    values, order = torch.cat([known, strange]).double().sort(descending=True)
-    is_strange = (order >= len(known)).double()
-    last = torch.cat([values[1:] != values[:-1], torch.tensor([True])])  # of those that are equal
-    found = is_strange.cumsum(0)[last] / len(strange)
-    alarms = (1 - is_strange).cumsum(0)[last] / len(known)
-    start = torch.zeros(1, dtype=torch.float64)
-    return Roc(torch.cat([start, alarms]), torch.cat([start, found]), len(known), len(strange))
+    truth = torch.cat([torch.zeros(len(known)), torch.ones(len(strange))])
+    alarms, found, _ = roc_curve(truth.numpy(), torch.cat([known, strange]).double().numpy(), drop_intermediate=False)
+    return Roc(torch.from_numpy(alarms), torch.from_numpy(found), len(known), len(strange))
 
 
 def area_interval(area: float, known: int, strange: int, z: float = 1.959964) -> tuple[float, float]:

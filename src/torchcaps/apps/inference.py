@@ -87,7 +87,7 @@ def predict(
     network = run.load_model() if run is not None else subject
     assert isinstance(network, nn.Module)
     metadata = None if run is None else run.metadata
-    known = classes if metadata is None else metadata.classes
+    known = (classes or getattr(network, "class_names", None)) if metadata is None else metadata.classes
     found: list[Prediction] = []
     before = next(network.parameters()).device
     try:

@@ -90,6 +90,7 @@ class HasRecipes:
     recipes: ClassVar[dict[str, Recipe]] = {"default": {**COMMON, "reconstruction": 0.0}}
     data_recipes: ClassVar[dict[tuple[str, str], Recipe]] = {}  # by preset and data set
     origin: tuple[str, dict[str, Any]] | None = None  # the name and the options that `create_model` made it with
+    class_names: tuple[str, ...] | None = None  # where the network was saved with them
 
     @classmethod
     def recipe(cls, preset: str, routing: str | None) -> Recipe:

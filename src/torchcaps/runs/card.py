@@ -7,7 +7,6 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from torchcaps._core.errors import InputError, input_error
 from torchcaps._core.files import atomic_write, read_text
@@ -52,36 +51,25 @@ def _replaced(card: str, marks: tuple[str, str], block: str) -> str:
 
 
 def _metadata(run: Run) -> str:
-    """JSON is YAML, and needs no other package."""
+    """The metadata of a card, as YAML."""
+    from huggingface_hub import EvalResult, ModelCardData
+
     tasks = {"images": "image-classification", "texts": "text-classification", "arrays": "other"}
-    task = tasks[run.metadata.kind]
-    metadata: dict[str, Any] = {
-        "library_name": "torchcaps",
-        "pipeline_tag": task,
-        "tags": [
-            "torchcaps",
-            *_kind(run),
-            "pytorch",
-            *filter(None, (run.model_name, run.config.routing)),
-        ],
-        "metrics": ["accuracy"],
-    }
-    measured = test_result(run)
+    task, measured, name = tasks[run.metadata.kind], test_result(run), Path(run.config.data).name
+    found = None
     if measured is not None:
-        name = Path(run.config.data).name
-        metadata["model-index"] = [
-            {
-                "name": run.name,
-                "results": [
-                    {
-                        "task": {"type": task},
-                        "dataset": {"type": name, "name": name, "split": "test"},
-                        "metrics": [{"type": "accuracy", "name": "accuracy", "value": round(measured["accuracy"], 6)}],
-                    }
-                ],
-            }
-        ]
-    return "".join(f"{name}: {json.dumps(value)}\n" for name, value in metadata.items())
+        value = round(measured["accuracy"], 6)
+        found = [EvalResult(task, name, name, "accuracy", value, dataset_split="test", metric_name="accuracy")]
+    data = ModelCardData(
+        library_name="torchcaps",
+        pipeline_tag=task,
+        tags=["torchcaps", *_kind(run), "pytorch", *filter(None, (run.model_name, run.config.routing))],
+        metrics=["accuracy"],
+        model_name=run.name,
+        eval_results=found,
+    )
+    text: str = data.to_yaml()
+    return text + "\n"
 
 
 def _kind(run: Run) -> list[str]:

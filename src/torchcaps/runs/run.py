@@ -27,7 +27,6 @@ import torch
 from torchcaps._core.errors import InputError, input_error
 from torchcaps._core.fields import as_json
 from torchcaps._core.files import atomic_write, inside
-from torchcaps._core.memory import available_memory
 from torchcaps.data import (
     DATASETS,
     Labeled,
@@ -45,7 +44,7 @@ from torchcaps.runs.config import TrainConfig, required, save_config
 from torchcaps.runs.metadata import RunMetadata, load_metadata, load_metrics, load_resolved
 from torchcaps.runs.rundata import limit, read_data
 from torchcaps.runs.runfolders import check_new
-from torchcaps.runs.weights import load_weights, refused, save_weights
+from torchcaps.runs.weights import check_room, load_weights, refused, save_weights
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ class Run:
             raise input_error(str(self.folder), expected, "none", remedy)
         with torch.device("meta"):
             planned = self._make()
-        _check_room(planned)
+        check_room(planned)
         return planned if plan else self._make()
 
     def _make(self) -> Any:
@@ -286,11 +285,3 @@ def load(folder: Path | str, model: torch.nn.Module | None = None) -> Any:
     """
     run = Run.open(folder)
     return run.load_model() if model is None else run.load_into(model)
-
-
-def _check_room(model: torch.nn.Module) -> None:
-    """Refuse a network that no memory here could hold."""
-    needed, there = sum(tensor.nbytes for tensor in model.state_dict().values()), available_memory()
-    if there is not None and needed > there:
-        got = f"one of {needed / 2**30:,.1f} GB"
-        raise input_error("model", f"a network that fits {there / 2**30:.1f} GB of memory", got, "Make it smaller.")

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from torchcaps._core.errors import InputError, input_error
 from torchcaps._core.files import atomic_write, open_regular
+from torchcaps._core.memory import available_memory
 
 HEADER = 1 << 24  # bytes beside the numbers, at most
 SUM = "crc32"  # among the metadata of the file
@@ -53,6 +54,14 @@ def first_not_finite(state: Mapping[str, Tensor]) -> str | None:
     """The name of the first tensor with a NaN or an infinity in it, if there is one."""
     floats = ((name, tensor) for name, tensor in state.items() if tensor.is_floating_point())
     return next((name for name, tensor in floats if not bool(tensor.isfinite().all())), None)
+
+
+def check_room(model: torch.nn.Module) -> None:
+    """Refuse a network that no memory here could hold."""
+    needed, there = sum(tensor.nbytes for tensor in model.state_dict().values()), available_memory()
+    if there is not None and needed > there:
+        got = f"one of {needed / 2**30:,.1f} GB"
+        raise input_error("model", f"a network that fits {there / 2**30:.1f} GB of memory", got, "Make it smaller.")
 
 
 def refused(path: Path, reason: str) -> Exception:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from pathlib import Path
 
 from torch import Tensor
@@ -28,10 +27,9 @@ def summary(subject: Subject) -> str:
         (f"{numbers:,}", "parameters"),
         (f"{len(rows)} epochs", f"{minutes:,.1f} minutes of training"),
     ]
-    boxes = "".join(f"<div><b>{html.escape(big)}</b><span>{small}</span></div>" for big, small in tiles)
     routing = f", routing {run.config.routing}" if run.config.routing else ""
     what = pages.paragraph(f"The network {run.model_name}{routing}, trained on {_data(run)}.", "soft")
-    return f"{pages.heading(run.name, 1)}{what}<div class='tiles'>{boxes}</div>"
+    return f"{pages.heading(run.name, 1)}{what}{pages.tiles(tiles)}"
 
 
 def _data(run: Run) -> str:

@@ -1,0 +1,143 @@
+"""Networks as model hubs keep them: a folder, or a repository, with config.json, model.safetensors and a card."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchcaps._core.errors import InputError, input_error
+from torchcaps._core.types import Capsules
+from torchcaps.models import ImageModel, Model, TextModel, create_model
+from torchcaps.runs.weights import check_room, first_not_finite
+
+CARD = """\
+---
+{{ card_data }}
+---
+
+# {{ name }}
+
+A network for {{ reads }} in {{ classes }} classes{{ names }}, made with torchcaps.
+
+```python
+import torchcaps
+
+model = torchcaps.from_pretrained("path/or/repository")  # model(x).activations: one number for each class
+```
+"""
+
+
+def save_pretrained(
+    model: Model, folder: Path | str, *, class_names: Sequence[str] | None = None, **options: Any
+) -> None:
+    """Write a network of `create_model` or `load` into a folder: config.json, model.safetensors and a card.
+
+    class_names: of its classes, in their order. options are those of huggingface_hub's
+    `PyTorchModelHubMixin.save_pretrained`: `repo_id` and `push_to_hub=True` also upload the folder.
+    """
+    if model.origin is None:
+        remedy = "Make it with torchcaps.create_model, or keep its state_dict."
+        raise input_error("save_pretrained", "a network of create_model", type(model).__name__, remedy)
+    name, given = model.origin
+    names = None if class_names is None else [str(each) for each in class_names]
+    if names is not None and len(names) != model.classes:
+        raise input_error("save_pretrained", f"{model.classes} class_names", len(names), "Give one for each class.")
+    try:
+        known = json.loads(json.dumps(given))
+    except TypeError:
+        word = next(word for word, value in given.items() if not _is_json(value))
+        remedy = "Keep its state_dict, and make the network again in Python."
+        raise input_error("save_pretrained", "options that JSON can hold", word, remedy) from None
+    shape = list(model.image_shape) if isinstance(model, ImageModel) else None
+    words = model.vocabulary if isinstance(model, TextModel) else None
+    broken = first_not_finite(model.state_dict())
+    if broken is not None:
+        raise input_error("save_pretrained", "weights that are finite numbers", f"others in {broken}", "Train it anew.")
+    with torch.random.fork_rng(devices=[]):
+        kept = _hub_model()(name, model.classes, shape, words, known, names)
+    kept.model.load_state_dict(model.state_dict())
+    listed = "" if names is None else f" ({', '.join(names[:40])}{', ...' if len(names) > 40 else ''})"
+    about = {"name": name, "reads": model.reads, "classes": model.classes, "names": listed}
+    kept.save_pretrained(folder, model_card_kwargs=about, **options)
+
+
+def from_pretrained(source: Path | str, **options: Any) -> Model:
+    """The network of a folder that `save_pretrained` wrote, or of a repository on a hub, in evaluation mode.
+
+    Its `class_names` are those that were saved, or None. options are those of huggingface_hub's
+    `PyTorchModelHubMixin.from_pretrained`, for example `revision` and `local_files_only`.
+    """
+    folder = Path(source)
+    if folder.is_dir():
+        for file in ("config.json", "model.safetensors"):
+            if not (folder / file).is_file():
+                remedy = "For a run folder use torchcaps.load."
+                raise input_error(str(source), f"a folder with {file}", "none", remedy)
+    try:
+        kept = _hub_model().from_pretrained(str(source), **options)
+    except InputError:
+        raise
+    except Exception as error:  # of JSON, of safetensors, of missing fields, of the network
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        remedy = "Check the folder, or the name of the repository."
+        raise input_error(str(source), "a network that save_pretrained wrote", first, remedy) from None
+    model: Model = kept.model.eval()
+    return model
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except TypeError:
+        return False
+    return True
+
+
+@cache
+def _hub_model() -> Any:
+    """The class that huggingface_hub saves and loads; made on first use: the package is slow to import."""
+    try:
+        from huggingface_hub import PyTorchModelHubMixin
+    except ModuleNotFoundError:
+        remedy = "Run: pip install 'torchcaps[hub]'."
+        raise input_error("torchcaps", "the package huggingface_hub", "it not installed", remedy) from None
+
+    class HubModel(
+        nn.Module,
+        PyTorchModelHubMixin,
+        library_name="torchcaps",
+        tags=["capsule-network"],
+        model_card_template=CARD,
+    ):
+        """A network by name and sizes, which JSON can hold."""
+
+        def __init__(
+            self,
+            name: str,
+            classes: int,
+            image_shape: list[int] | None = None,
+            vocabulary: int | None = None,
+            options: dict[str, Any] | None = None,
+            class_names: list[str] | None = None,
+        ) -> None:
+            super().__init__()
+            shape = None if image_shape is None else tuple(image_shape)
+            sizes: dict[str, Any] = {"classes": classes, "image_shape": shape, "vocabulary": vocabulary}
+            asked = (options or {}).items()
+            given: dict[str, Any] = {word: tuple(v) if isinstance(v, list) else v for word, v in asked}
+            with torch.device("meta"):
+                check_room(create_model(name, **sizes, **given))
+            self.model = create_model(name, **sizes, **given)
+            self.model.class_names = None if class_names is None else tuple(map(str, class_names))
+
+        def forward(self, inputs: Tensor) -> Capsules:
+            answer: Capsules = self.model(inputs)
+            return answer
+
+    return HubModel
