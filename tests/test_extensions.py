@@ -20,6 +20,8 @@ from torchcaps._core.extensions import Registry
 MINE = """
 import torch
 import torchcaps as tc
+from torchcaps.apps.cli.commands import COMMANDS
+from torchcaps.apps.cli.commands.draw import DRAWINGS
 from torchcaps.data import ImageSet
 from torchcaps.losses import LOSSES
 from torchcaps.models import CapsuleModel
@@ -56,6 +58,23 @@ LOSSES["brier"] = lambda it: (1 - it.capsules.activations.gather(1, it.labels[:,
 tc.ROUTINGS["halved"] = Halved
 tc.MODELS["tiny"] = Tiny
 tc.DATASETS["dots"] = dots
+
+
+def shout(words):
+    '''Say the words loudly.'''
+    print(" ".join(words).upper())
+
+
+def draw_dots(words):
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    figure.add_subplot().scatter([0, 1], [0, 1])
+    figure.savefig(words[0])
+
+
+COMMANDS["shout"] = shout
+DRAWINGS["dots"] = (draw_dots, "two dots")
 """
 
 
@@ -63,11 +82,14 @@ tc.DATASETS["dots"] = dots
 def forgotten():
     """What an import enters is taken out again."""
     yield
+    from torchcaps.apps.cli.commands import COMMANDS
+    from torchcaps.apps.cli.commands.draw import DRAWINGS
     from torchcaps.losses import LOSSES
     from torchcaps.votes.transforms import VOTES
 
     for table, name in (
         (tc.ROUTINGS, "halved"), (tc.MODELS, "tiny"), (tc.DATASETS, "dots"), (LOSSES, "brier"), (VOTES, "mine"),
+        (COMMANDS, "shout"), (DRAWINGS, "dots"),
     ):  # fmt: skip
         table.pop(name, None)
     os.environ.pop(extensions.VARIABLE, None)
@@ -99,6 +121,20 @@ def test_parts_of_a_file_are_trained_and_found_again_only_when_it_is_named_again
     assert "tiny" in listed.stdout
     assert "tiny" in torchcaps("train", "--help", "--import", file).stdout
     assert torchcaps("train", "--resume", out).returncode == 2
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_file_brings_commands_and_pictures(tmp_path, capsys):
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    assert run("shout", "hello", "--import", file) == 0
+    assert capsys.readouterr().out == "HELLO\n"
+    assert run("--help", "--import", file) == 0
+    assert re.search(r"of your own:\n  shout +Say the words loudly\.", capsys.readouterr().out)
+    assert run("draw", "dots", tmp_path / "dots.png", "--import", file) == 0
+    assert (tmp_path / "dots.png").read_bytes().startswith(b"\x89PNG")
+    assert run("draw", "--help") == 0
+    assert "two dots" in capsys.readouterr().out
 
 
 def test_the_page_on_extending_can_be_followed(tmp_path):

@@ -48,8 +48,8 @@ examples:
   torchcaps explain runs/stars "not as good as the first one"
   torchcaps compare mnist-5k --vary routing=dynamic,em,uniform
 
-torchcaps COMMAND --help tells more. Every command takes --import FILE.py, a file of yours that enters routings, models
-or data sets; it is run, so that no command imports what a run names unless you say so again.
+torchcaps COMMAND --help tells more. Every command takes --import FILE.py, a file of yours that enters routings, models,
+data sets or commands; it is run, so that no command imports what a run names unless you say so again.
 """
 
 # What takes memory in a command, and can be lowered.
@@ -94,8 +94,26 @@ def _imported(words: list[str]) -> list[str]:
 
 def _main(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
+    warnings.showwarning = lambda message, *more: print(f"warning: {message}", file=sys.stderr)
+    from torchcaps._core.errors import InputError
+
+    try:
+        return _run(_imported(words))
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _others() -> str:
+    """Help on commands that other packages, or files that were imported, have brought."""
+    names = [name for name in COMMANDS if f"\n  {name} " not in HELP]
+    lines = [f"  {name:<16} {((COMMANDS[name].__doc__ or '').strip().splitlines() or [''])[0]}\n" for name in names]
+    return "\nof your own:\n" + "".join(lines) if lines else ""
+
+
+def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        print(HELP, end="")
+        print(HELP + _others(), end="")
         return 0
     if words[0] in ("-V", "--version"):
         from torchcaps import __version__
@@ -106,14 +124,8 @@ def _main(arguments: Sequence[str] | None) -> int:
     if command is None:
         print(f"torchcaps: expected {', '.join(COMMANDS)}, got {words[0]!r}. Try torchcaps --help.", file=sys.stderr)
         return 2
-    warnings.showwarning = lambda message, *more: print(f"warning: {message}", file=sys.stderr)
-    from torchcaps._core.errors import InputError
-
     try:
-        command(_imported(words[1:]))
-    except InputError as error:
-        print(error, file=sys.stderr)
-        return 2
+        command(words[1:])
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("torchcaps"):
             raise

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from torchcaps._core.extensions import Registry
 from torchcaps.apps.cli.commands.attack import attack_command
 from torchcaps.apps.cli.commands.bench import bench_command
 from torchcaps.apps.cli.commands.compare import compare_command, viewpoint_command
@@ -19,7 +20,7 @@ from torchcaps.apps.cli.commands.strange import strange_command
 from torchcaps.apps.cli.commands.studio import studio_command
 from torchcaps.apps.cli.commands.train import train_command
 
-COMMANDS: dict[str, Callable[[list[str]], None]] = {
+_OWN: dict[str, Callable[[list[str]], None]] = {
     "train": train_command,
     "evaluate": evaluate_command,
     "predict": predict_command,
@@ -38,3 +39,5 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "list": list_command,
     "bench": bench_command,
 }
+# A command is a function of the words behind its name; the first line of its docstring is its line of help.
+COMMANDS: Registry[Callable[[list[str]], None]] = Registry("torchcaps.commands", _OWN)

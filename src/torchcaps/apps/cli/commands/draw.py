@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from torchcaps._core.extensions import Registry
 from torchcaps.apps.cli.commands.draw_clusters import draw_clusters, draw_membership
 from torchcaps.apps.cli.commands.draw_diagrams import draw_text_model, draw_viewpoints, draw_weights
 from torchcaps.apps.cli.commands.draw_runs import draw_agreement, draw_convergence, draw_split
 
 # Each picture: how it is drawn, and what it shows.
-DRAWINGS: dict[str, tuple[Callable[[list[str]], None], str]] = {
+_OWN: dict[str, tuple[Callable[[list[str]], None], str]] = {
     "clusters": (draw_clusters, "a routing at work on points in the plane, iteration by iteration; --gif moves"),
     "membership": (draw_membership, "how much of each point belongs to whom: fuzzy clusters"),
     "convergence": (draw_convergence, "of a run: how far votes are from the mean of each class, in every iteration"),
@@ -19,6 +20,7 @@ DRAWINGS: dict[str, tuple[Callable[[list[str]], None], str]] = {
     "text-model": (draw_text_model, "a text model layer by layer, with the shapes of a real text"),
     "viewpoints": (draw_viewpoints, "one thing from all sides, and which views are new"),
 }
+DRAWINGS: Registry[tuple[Callable[[list[str]], None], str]] = Registry("torchcaps.drawings", _OWN)
 
 
 def draw_command(words: list[str]) -> None:
