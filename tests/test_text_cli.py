@@ -9,9 +9,9 @@ import shutil
 import pytest
 import torch
 
+import torchcaps as tc
 from tests.commands import run
 from torchcaps.analysis.explain import Explanation, colored, explain_texts, html_page, ngram_strengths
-from torchcaps.analysis.predict import predict_texts
 from torchcaps.analysis.similar import likeness
 from torchcaps.models import create_model
 from torchcaps.runs.run import Run
@@ -99,8 +99,8 @@ def test_texts_are_classified_from_arguments_files_and_standard_input(trained, t
 
 def test_answers_do_not_depend_on_what_is_asked_beside(trained):
     opened = Run.open(trained)
-    together = predict_texts(opened, ["a dull film", "lovely " * 30, "it"])
-    alone = [predict_texts(opened, [text])[0] for text in ("a dull film", "lovely " * 30, "it")]
+    together = tc.predict(opened, ["a dull film", "lovely " * 30, "it"])
+    alone = [tc.predict(opened, [text])[0] for text in ("a dull film", "lovely " * 30, "it")]
     assert [one.labels for one in together] == [one.labels for one in alone]
     for one, other in zip(together, alone, strict=True):
         assert one.confidence == pytest.approx(other.confidence, abs=2e-4)

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from torchcaps.analysis.evaluate import evaluate
-from torchcaps.analysis.predict import predict
+from torchcaps.apps.inference import predict
 from torchcaps.runs.config import TrainConfig
 from torchcaps.runs.run import load
 from torchcaps.train import train

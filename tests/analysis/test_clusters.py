@@ -10,7 +10,7 @@ import torch
 import torchcaps as tc
 from tests.routings import sized
 from torchcaps._core.errors import InputError
-from torchcaps.analysis.clusters import ITERATIVE, leaning_couplings, purity, trace_clusters
+from torchcaps.analysis.clusters import iterative, leaning_couplings, purity, trace_clusters
 from torchcaps.analysis.points import POINTS, make_points
 from torchcaps.routing.gaussian import Gaussian
 
@@ -34,7 +34,7 @@ def test_first_centers_are_the_means_under_the_start():
     assert not trace.directional
 
 
-@pytest.mark.parametrize("routing", ITERATIVE)
+@pytest.mark.parametrize("routing", iterative())
 def test_trace_is_that_of_the_routing(routing):
     points = make_points("blobs").points
     start = leaning_couplings(points.double(), 3)

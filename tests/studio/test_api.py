@@ -4,21 +4,23 @@ import json
 import math
 import re
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import torch
 
 from tests.studio.asking import ask, first_image, refused
-from torchcaps.analysis.clusters import ITERATIVE, trace_clusters
+from torchcaps.analysis.clusters import iterative, trace_clusters
 from torchcaps.analysis.lastlayer import last_layer
 from torchcaps.analysis.points import POINTS, make_points
 from torchcaps.analysis.reconstruct import draw_classes
 from torchcaps.analysis.trees import routing_tree, trace_image
 from torchcaps.analysis.votes import vote_points
 from torchcaps.apps.studio.rooms import examples_room
-from torchcaps.apps.studio.routings import OFFERED, OPTIONS, describe_routings
+from torchcaps.apps.studio.routings import describe_routings, offered, options_of
 from torchcaps.data import PairSet, load_dataset
-from torchcaps.routing import make_routing
+from torchcaps.routing import ROUTINGS, make_routing
+from torchcaps.routing.checks import Range
 
 BLOBS = make_points("blobs", 0)
 SHIPPED = "mnist-efficient"
@@ -39,7 +41,7 @@ def test_hello_tells_of_networks_routings_and_points(client, networks):
     assert (told["placed"]["placed"], told["placed"]["routing"], told["placed"]["iterations"]) == (True, "em", 2)
     assert (told["color"]["routing"], told["color"]["shape"]) == ("dynamic", [3, 16, 12])
     assert (told["plain"]["routing"], told["plain"]["iterations"], told["plain"]["placed"]) == (None, None, False)
-    assert [routing["name"] for routing in hello["routings"]] == list(OFFERED)
+    assert [routing["name"] for routing in hello["routings"]] == list(offered())
     assert hello["points"] == list(POINTS)
 
 
@@ -67,7 +69,7 @@ def test_points_are_those_of_the_library(client):
     assert client.get("/api/points").json()["points"] == BLOBS.points.tolist()
 
 
-@pytest.mark.parametrize("routing", OFFERED)
+@pytest.mark.parametrize("routing", offered())
 def test_clusters_equal_the_trace_of_the_library(client, routing):
     points = BLOBS.points.tolist()
     options = {"em": {"variant": 3, "damping": 0.5}, "kmeans": {"distance": "inner", "sharpness": 2}}.get(routing, {})
@@ -79,8 +81,30 @@ def test_clusters_equal_the_trace_of_the_library(client, routing):
 
 def test_the_page_has_words_for_every_routing(client):
     page = client.get("/").text
-    assert [name for name in OFFERED if f'<template id="about-{name}">' not in page] == []
-    assert set(ITERATIVE) - set(OFFERED) == {"inverted"}  # of two dimensions a layer norm leaves two points
+    assert [name for name in offered() if f'<template id="about-{name}">' not in page] == []
+    assert set(iterative()) - set(offered()) == {"inverted"}  # of two dimensions a layer norm leaves two points
+
+
+def test_a_routing_of_ones_own_has_its_controls(client, monkeypatch):
+    class Mine(ROUTINGS["kmeans"]):
+        """Clusters as k-means does, a share at a time."""
+
+        controls: ClassVar = {"haste": Range(0.0, 1.0, "How far a center moves.")}
+
+        def __init__(self, iterations=3, *, haste=0.5, **options):
+            super().__init__(iterations, **options)
+            self.haste = haste
+
+    monkeypatch.setitem(ROUTINGS.data, "mine", Mine)
+    (told,) = [each for each in describe_routings() if each["name"] == "mine"]
+    found = {each["name"]: each for each in told["options"]}
+    assert list(found) == ["haste", "distance", "sharpness", "leaky", "hard"]
+    assert found["haste"]["default"] == 0.5
+    assert found["haste"]["text"] == "How far a center moves."
+    asked = {"points": BLOBS.points.tolist(), "routing": "mine"}
+    assert len(ask(client, "clusters", **asked, options={"haste": 0.2}, iterations=2)["steps"]) == 2
+    answer = client.post("/api/clusters", json={**asked, "options": {"haste": 2}})
+    assert "haste to be a number from 0 to 1" in answer.text
 
 
 def test_choices_may_come_as_words(client):
@@ -90,10 +114,10 @@ def test_choices_may_come_as_words(client):
     )
 
 
-@pytest.mark.parametrize("routing", OFFERED)
+@pytest.mark.parametrize("routing", offered())
 @pytest.mark.parametrize("end", ["low", "high"])
 def test_every_option_works_at_both_of_its_ends(client, routing, end):
-    for word, told in OPTIONS[routing].items():
+    for word, told in options_of(routing).items():
         value = told[end] if told["type"] == "number" else told["choices"][-1] if "choices" in told else True
         points = [[0.0, 0.0], [0.0, 0.0], [1000.0, -1000.0], [1e-30, 0.0]]
         ask(client, "clusters", points=points, routing=routing, options={word: value}, parents=4, iterations=30)

@@ -18,7 +18,10 @@ from torchcaps.routing import ROUTINGS, Routing, make_routing, routing_options
 from torchcaps.routing.gaussian import Gaussian, Mixture
 from torchcaps.votes.algebra import as_votes
 
-ITERATIVE = tuple(name for name in ROUTINGS if "iterations" in routing_options(name))
+
+def iterative() -> tuple[str, ...]:
+    """The routings that iterate; the others use their couplings once."""
+    return tuple(name for name in ROUTINGS if "iterations" in routing_options(name))
 
 
 @dataclass(frozen=True)
@@ -72,10 +75,10 @@ def trace_clusters(
     for routings that use them; left out, one each.
     """
     check_count("trace_clusters", "parents", parents)
-    if routing not in ITERATIVE:
+    if routing not in iterative():
         got = f"{routing!r}" + (", which uses its couplings once" if routing in ROUTINGS else "")
         remedy = "Choose one of these as routing."
-        raise input_error("trace_clusters", f"a routing that iterates ({', '.join(ITERATIVE)})", got, remedy)
+        raise input_error("trace_clusters", f"a routing that iterates ({', '.join(iterative())})", got, remedy)
     if points.ndim != 2 or points.shape[1] != 2 or len(points) < parents:
         expected = f"at least {parents} points [i 2], one for each parent"
         raise input_error("trace_clusters", expected, shape_text(points.shape), "Give more points, or fewer parents.")

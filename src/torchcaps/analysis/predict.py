@@ -75,17 +75,10 @@ def read_pictures(
         warnings.warn(f"left out {len(bad)} of {len(paths)} files that cannot be read: {bad[0]}", stacklevel=2)
 
 
-def predict(
-    run: Run, files: Sequence[Path], *, batch_size: int = 64, device: torch.device | str = "cpu"
-) -> list[Prediction]:
-    """An answer for each picture; those that cannot be read are left out, counted and named in a warning."""
-    return list(answers(run, files, batch_size=batch_size, device=device))
-
-
-def answers(
+def picture_answers(
     run: Run, files: Sequence[Path], *, batch_size: int = 64, device: torch.device | str = "cpu"
 ) -> Iterator[Prediction]:
-    """The answers of `predict`, as they come."""
+    """An answer for each picture, as they come; a warning counts and names those that cannot be read."""
     model = run.load_model().to(device)
     for names, images in read_pictures(run, files, batch_size):
         yield from network_answers(model, images.to(device), names, run.metadata.classes, run.metadata)
@@ -127,17 +120,10 @@ def _named(activations: Tensor, sources: Sequence[str], classes: Sequence[str], 
     return found
 
 
-def predict_texts(
-    run: Run, texts: Iterable[str], *, batch_size: int = 64, device: torch.device | str = "cpu"
-) -> list[Prediction]:
-    """An answer for each text: its class; or all classes above a half, where any number of them may be true."""
-    return list(text_answers(run, texts, batch_size=batch_size, device=device))
-
-
 def text_answers(
     run: Run, texts: Iterable[str], *, batch_size: int = 64, device: torch.device | str = "cpu"
 ) -> Iterator[Prediction]:
-    """The answers of `predict_texts`, as they come."""
+    """An answer for each text, as they come: its class, or all classes above a half where several may be true."""
     if run.metadata.kind != "texts":
         got = f"a run on {run.metadata.kind}"
         raise input_error("predict", "a run on texts for texts", got, "Give what the network reads.")

@@ -14,7 +14,7 @@ from torchcaps._core.device import choose_device
 from torchcaps._core.errors import check_choice, check_count, input_error
 from torchcaps.analysis.evaluate import Evaluation, eval_mode
 from torchcaps.analysis.evaluate import evaluate as evaluate_examples
-from torchcaps.analysis.predict import Prediction, answers, network_answers, text_answers
+from torchcaps.analysis.predict import Prediction, network_answers, picture_answers, text_answers
 from torchcaps.data import Splits, TextSet
 from torchcaps.data.own import as_examples, as_inputs, with_classes
 from torchcaps.runs.parts import parts_for
@@ -80,7 +80,7 @@ def predict(
         return list(text_answers(run, texts, batch_size=batch_size, device=chosen))
     if run is not None and _is_paths(inputs):
         files = [inputs] if isinstance(inputs, str | Path) else inputs
-        return list(answers(run, [Path(file) for file in files], batch_size=batch_size, device=chosen))
+        return list(picture_answers(run, [Path(file) for file in files], batch_size=batch_size, device=chosen))
     given = as_inputs("predict", inputs)
     if run is not None and run.metadata.kind == "images":
         given = _as_images(given)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,27 +15,12 @@ from torch import Tensor
 
 from torchcaps._core.device import choose_device
 from torchcaps._core.errors import check_choice, input_error, shape_text
-from torchcaps.data import Batch, Examples, TextSet, Vocabulary
+from torchcaps.data import ArraySet, Examples, TextSet, Vocabulary
 from torchcaps.models import MODELS, Model, VectorCapsules, create_model, models_for
 from torchcaps.runs.config import TrainConfig, required
 from torchcaps.runs.recipes import resolve
 
 BATCH = 256  # examples that are answered at once
-
-
-@dataclass(frozen=True)
-class _Images:
-    """Images [n c h w] in memory with their labels [n], as training wants them."""
-
-    images: Tensor
-    labels: Tensor
-    classes: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def batch(self, indices: Tensor) -> Batch:
-        return Batch(self.images[indices], self.labels[indices])
 
 
 class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -197,7 +181,7 @@ class CapsuleClassifier(_Capsules):
         zero = 10 * np.finfo(np.float64).eps * np.abs(X).max(axes)  # rounding aside
         self.scale_ = np.where(scale > zero, scale, 1.0)
         images = self._as_images(X)
-        data = _Images(images, labels, tuple(map(str, self.classes_)))
+        data = ArraySet(images, labels, tuple(map(str, self.classes_)))
         drawn = None if not MODELS[name].routes else self.reconstruction
         config = self._config(name, len(X), reconstruction=drawn, augment=self.augment)
         self._train(data, config, image_shape=tuple(images.shape[1:]))

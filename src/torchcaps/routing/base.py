@@ -7,7 +7,7 @@ is what differs: `update` (M-step), `assign` (E-step), `read` (clusters to capsu
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from jaxtyping import Bool
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torchcaps._core.errors import check_choice, check_count, check_range
 from torchcaps._core.precision import HALVES, autocasting, no_autocast
 from torchcaps._core.types import Activations, Couplings, Mask, Routed, Step
-from torchcaps.routing.checks import check_routed, constructor_options, takes
+from torchcaps.routing.checks import COMPETITION_CONTROLS, Control, check_routed, constructor_options, takes
 from torchcaps.routing.competition import (
     OverParents,
     careful,
@@ -55,6 +55,8 @@ class Routing(nn.Module):
     in_capsules: int | None = None  # sizes that learned parameters fix; None where any size will do
     out_capsules: int | None = None
     out_dim: int | None = None
+    smallest_dim: int = 1  # in fewer dimensions than this all poses look alike
+    controls: ClassVar[dict[str, Control]] = COMPETITION_CONTROLS  # of options, for tools
 
     def __init__(
         self,
@@ -71,9 +73,7 @@ class Routing(nn.Module):
         check_range(self.name, "sampling", sampling, 0, 1)
         self.iterations = iterations
         self.gradients = gradients
-        self.hard = hard
-        self.leaky = leaky
-        self.sampling = sampling
+        self.hard, self.leaky, self.sampling = hard, leaky, sampling
 
     # What an algorithm says.
 

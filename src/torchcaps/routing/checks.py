@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,6 +46,43 @@ def check_routed(
             raise input_error(owner, f"{word} = {shape_text(shape)}", shape_text(tensor.shape), remedy)
     if mask is not None and mask.dtype != torch.bool:
         raise input_error(owner, "a boolean mask", mask.dtype, "Pass mask.bool(), True where a child is real.")
+
+
+class Range(NamedTuple):
+    """An option as a slider: its lowest and highest number, and what it does, in a sentence for a student."""
+
+    low: float
+    high: float
+    text: str
+
+
+class Choice(NamedTuple):
+    """An option as a list to choose from."""
+
+    choices: tuple[Any, ...]
+    text: str
+
+
+class Switch(NamedTuple):
+    """An option that is on or off."""
+
+    text: str
+
+
+Control = Range | Choice | Switch
+COMPETITION_CONTROLS: dict[str, Control] = {  # those of every routing
+    "leaky": Switch("A point may belong to nobody."),
+    "hard": Switch("Each point goes wholly to its best parent."),
+}
+
+
+def controls_of(kind: type) -> dict[str, Control]:
+    """The `controls` of a routing and of the classes that it inherits from, as far as they are options of it."""
+    found: dict[str, Control] = {}
+    for each in kind.__mro__:
+        found = {**found, **{word: it for word, it in vars(each).get("controls", {}).items() if word not in found}}
+    options = constructor_options(kind)
+    return {word: control for word, control in found.items() if word in options}
 
 
 def constructor_options(kind: type) -> dict[str, Any]:

@@ -6,6 +6,8 @@ of accumulated after Su Jianlin (kexue.fm 4819); amendment by child activation a
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from typing_extensions import Unpack
@@ -14,6 +16,7 @@ from torchcaps._core.errors import check_choice, input_error
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import SQUASHES, agree, combine, length, squash, squash_potential
 from torchcaps.routing.base import Routing
+from torchcaps.routing.checks import Choice, Control, Switch
 from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.votes.algebra import Votes
 
@@ -25,6 +28,11 @@ class Dynamic(Routing):
     amendment: weigh each child's couplings by its activation. bias: a learned vector added to every sum, without
     which x and -x look alike; it needs out_capsules and out_dim.
     """
+
+    controls: ClassVar[dict[str, Control]] = {
+        "squash": Choice(tuple(SQUASHES), "How a sum becomes a vector shorter than one."),
+        "accumulate": Switch("Agreements add up over iterations, instead of replacing each other."),
+    }
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ Su Jianlin 2018 (kexue.fm 5155) walks from a Gaussian mixture to that procedure.
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch.nn.functional import logsigmoid
 
 from torchcaps._core.errors import check_choice, check_positive, check_range, input_error
 from torchcaps._core.types import Activations, Couplings
+from torchcaps.routing.checks import Choice, Control, Range
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
 from torchcaps.votes.algebra import Votes
 
@@ -58,6 +60,11 @@ class EM(Gaussian):
     """
 
     inverse_temperature: Tensor
+    controls: ClassVar[dict[str, Control]] = {
+        "variant": Choice((1, 2, 3, 4), "From a plain mixture (1) to the paper's procedure (4), step by step."),
+        "inverse_temperature": Range(0.0, 0.5, "How sharply the cost decides about a parent's activation."),
+        "damping": Range(0.0, 0.9, "The share of the mean before that is kept in the new one."),
+    }
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ Equation numbers are those of He 2018, "Principles of capsule networks", eqs. 38
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor
 from typing_extensions import Unpack
@@ -16,6 +17,7 @@ from torchcaps._core.errors import check_positive, input_error
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import agree, combine, length, unit
 from torchcaps.routing.base import Routing
+from torchcaps.routing.checks import Control, Range
 from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.votes.algebra import Votes
 
@@ -26,6 +28,11 @@ class Entropy(Routing):
     entropy_weight: how much evenness counts (alpha); a number, or one for each of the iterations - 1 E-steps.
     entropy_decay: a number alone is multiplied by this after every E-step (geometric schedule).
     """
+
+    controls: ClassVar[dict[str, Control]] = {
+        "entropy_weight": Range(0.05, 5.0, "How much even couplings are worth."),
+        "entropy_decay": Range(0.5, 1.0, "What the weight is multiplied by after every iteration."),
+    }
 
     def __init__(
         self,

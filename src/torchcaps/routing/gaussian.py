@@ -7,7 +7,7 @@ and 11 (one fixed variance for all).
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torchcaps._core.errors import check_choice, check_positive, check_range
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import combine, distances, mass, moments
 from torchcaps.routing.base import Routing
+from torchcaps.routing.checks import Choice, Control, Range
 from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.votes.algebra import Votes, as_votes
 
@@ -45,6 +46,11 @@ class Gaussian(Routing):
     parents_are_means = True
     translation_equivariant = True
     uses_activations = True
+    controls: ClassVar[dict[str, Control]] = {
+        "covariance": Choice(("full", "diagonal", "spherical", "fixed"), "The shape of a cluster."),
+        "variance": Range(0.05, 5.0, "The variance of all clusters where the shape is fixed."),
+        "sharpness": Range(0.05, 2.0, "A factor of the log-density when points are assigned."),
+    }
 
     def __init__(
         self,

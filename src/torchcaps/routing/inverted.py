@@ -35,6 +35,7 @@ class Inverted(Routing):
     """
 
     readout = "logistic"
+    smallest_dim = 3  # in two dimensions a layer norm leaves two points
 
     def __init__(
         self, iterations: int = 3, *, out_dim: int | None = None, **competition: Unpack[CompetitionOptions]

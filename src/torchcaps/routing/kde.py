@@ -14,7 +14,7 @@ are densities.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from torchcaps._core.errors import check_choice, check_positive, check_range
 from torchcaps._core.types import Activations, Couplings, Routed, can_look_at
 from torchcaps.functional import distances, safe_divide
 from torchcaps.routing.base import Routing
+from torchcaps.routing.checks import Choice, Control, Range
 from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.routing.kmeans import weighted_means
 from torchcaps.votes.algebra import Votes
@@ -51,6 +52,12 @@ class KDE(Routing):
     parents_are_means = True
     translation_equivariant = True
     uses_activations = True
+    controls: ClassVar[dict[str, Control]] = {
+        "kernel": Choice(("gaussian", "epanechnikov"), "How the weight of a point falls with its distance."),
+        "bandwidth": Range(0.1, 3.0, "How far away a point still counts: h."),
+        "sharpness": Range(0.05, 10.0, "How surely the densest parent wins."),
+        "tolerance": Range(0.0, 0.5, "It settles when the density grew by no more than this share."),
+    }
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ softened to -1/K log Sum exp(-K d), which gives couplings softmax_j(-K d_ij). K 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torchcaps._core.errors import check_choice, check_positive
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import agree, combine, distances, length, mass, safe_divide, squash, unit
 from torchcaps.routing.base import Routing
+from torchcaps.routing.checks import Choice, Control, Range
 from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.votes.algebra import Votes
 
@@ -45,6 +46,11 @@ class KMeans(Routing):
     (d = -<u, v/|v|>, centers are sums, squashed at the end, activations are lengths). sharpness: K. A mean with less
     mass than mass_floor stays where it was.
     """
+
+    controls: ClassVar[dict[str, Control]] = {
+        "distance": Choice(("euclidean", "inner"), "Near means by place, or by direction."),
+        "sharpness": Range(0.05, 10.0, "How sharply near parents are preferred: K."),
+    }
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ batch mates; beta_use counts with the entropy, as in `em`. Responsibilities have
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torchcaps._core.errors import check_positive, input_error
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import moments
+from torchcaps.routing.checks import Control, Range
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
 from torchcaps.votes.algebra import Votes
 
@@ -35,6 +37,11 @@ class Variational(Gaussian):
     """
 
     readout = "logistic"
+    controls: ClassVar[dict[str, Control]] = {
+        "concentration": Range(0.05, 5.0, "How even shares are expected to be."),
+        "mean_strength": Range(0.05, 5.0, "How many points the expected place, the origin, counts for."),
+        "prior_variance": Range(0.05, 5.0, "The variance that a cluster without points would have."),
+    }
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from torchcaps.analysis.reconstruct import check_decoder, draw_from
 from torchcaps.analysis.trees import Edge, Node, Tree, routing_tree, trace_image
 from torchcaps.analysis.votes import vote_points
 from torchcaps.apps.studio.networks import Network
-from torchcaps.apps.studio.routings import OFFERED, read_options
+from torchcaps.apps.studio.routings import offered, read_options
 from torchcaps.data import ImageSet, stratified_order
 from torchcaps.models import CapsuleModel
 
@@ -98,7 +98,7 @@ def points_room(name: str, seed: int) -> dict[str, Any]:
 
 
 def clusters_room(asked: ClustersAsked) -> dict[str, Any]:
-    check_choice("clusters", "routing", asked.routing, OFFERED)
+    check_choice("clusters", "routing", asked.routing, list(offered()))
     options = read_options(asked.routing, asked.options)
     points = torch.tensor(asked.points, dtype=torch.float64)
     try:

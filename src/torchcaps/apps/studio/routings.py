@@ -1,4 +1,4 @@
-"""The routings that the clusters room offers, and which of their options it shows."""
+"""The routings that the clusters room offers, with the options that their classes offer as controls."""
 
 from __future__ import annotations
 
@@ -6,96 +6,46 @@ import inspect
 from typing import Any
 
 from torchcaps._core.errors import input_error
-from torchcaps.analysis.clusters import ITERATIVE
-from torchcaps.functional import SQUASHES
+from torchcaps.analysis.clusters import iterative
 from torchcaps.routing import ROUTINGS, Routing, make_routing
+from torchcaps.routing.checks import Choice, Control, Switch, controls_of
 from torchcaps.routing.em import EM_PRESETS
 
 Option = dict[str, Any]
+STEPS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5)  # of sliders
 
 
-def _number(low: float, high: float, step: float, text: str) -> Option:
-    return {"type": "number", "low": low, "high": high, "step": step, "text": text}
+def offered() -> tuple[str, ...]:
+    """The routings that cluster points in the plane, iteration by iteration."""
+    return tuple(name for name in iterative() if ROUTINGS[name].smallest_dim <= 2)
 
 
-def _choice(choices: list[Any], text: str) -> Option:
-    return {"type": "choice", "choices": choices, "text": text}
+def options_of(name: str) -> dict[str, Option]:
+    """The controls of a routing, made from what its class says of its options."""
+    kind = ROUTINGS[name]
+    return {word: _option(control) for word, control in controls_of(kind).items()}
 
 
-_HARD = {"type": "flag", "text": "Each point goes wholly to its best parent."}
-_LEAKY = {"type": "flag", "text": "A point may belong to nobody."}
-_SHARP = _number(0.05, 10.0, 0.05, "How sharply near parents are preferred: K.")
-OPTIONS: dict[str, dict[str, Option]] = {
-    "dynamic": {
-        "squash": _choice(list(SQUASHES), "How a sum becomes a vector shorter than one."),
-        "accumulate": {"type": "flag", "text": "Agreements add up over iterations, instead of replacing each other."},
-        "leaky": _LEAKY,
-        "hard": _HARD,
-    },
-    "kmeans": {
-        "distance": _choice(["euclidean", "inner"], "Near means by place, or by direction."),
-        "sharpness": _SHARP,
-        "leaky": _LEAKY,
-        "hard": _HARD,
-    },
-    "entropy": {
-        "entropy_weight": _number(0.05, 5.0, 0.05, "How much even couplings are worth."),
-        "entropy_decay": _number(0.5, 1.0, 0.05, "What the weight is multiplied by after every iteration."),
-        "leaky": _LEAKY,
-        "hard": _HARD,
-    },
-    "gaussian": {
-        "covariance": _choice(["full", "diagonal", "spherical", "fixed"], "The shape of a cluster."),
-        "variance": _number(0.05, 5.0, 0.05, "The variance of all clusters where the shape is fixed."),
-        "leaky": _LEAKY,
-        "hard": _HARD,
-    },
-    "em": {
-        "variant": _choice([1, 2, 3, 4], "From a plain mixture (1) to the paper's procedure (4), step by step."),
-        "inverse_temperature": _number(0.0, 0.5, 0.005, "How sharply the cost decides about a parent's activation."),
-        "damping": _number(0.0, 0.9, 0.05, "The share of the mean before that is kept in the new one."),
-        "sharpness": _number(0.05, 2.0, 0.05, "A factor of the log-density when points are assigned."),
-        "leaky": _LEAKY,
-        "hard": _HARD,
-    },
-}
-OPTIONS |= {
-    "heinsen": {
-        "covariance": _choice(["full", "diagonal", "spherical", "fixed"], "The shape of a cluster."),
-        "leaky": _LEAKY,
-        "hard": _HARD,
-    },
-    "variational": {
-        "concentration": _number(0.05, 5.0, 0.05, "How even shares are expected to be."),
-        "mean_strength": _number(0.05, 5.0, 0.05, "How many points the expected place, the origin, counts for."),
-        "prior_variance": _number(0.05, 5.0, 0.05, "The variance that a cluster without points would have."),
-        "leaky": _LEAKY,
-        "hard": _HARD,
-    },
-    "kde": {
-        "kernel": _choice(["gaussian", "epanechnikov"], "How the weight of a point falls with its distance."),
-        "bandwidth": _number(0.1, 3.0, 0.05, "How far away a point still counts: h."),
-        "sharpness": _number(0.05, 10.0, 0.05, "How surely the densest parent wins."),
-        "tolerance": _number(0.0, 0.5, 0.01, "It settles when the density grew by no more than this share."),
-        "leaky": _LEAKY,
-        "hard": _HARD,
-    },
-}
-# Those that the page has words for. Without `inverted`: in two dimensions its layer norm leaves two points.
-OFFERED = tuple(name for name in ITERATIVE if name in OPTIONS)
+def _option(control: Control) -> Option:
+    if isinstance(control, Switch):
+        return {"type": "flag", "text": control.text}
+    if isinstance(control, Choice):
+        return {"type": "choice", "choices": list(control.choices), "text": control.text}
+    step = max(size for size in STEPS if size <= max(STEPS[0], (control.high - control.low) / 60))
+    return {"type": "number", "low": control.low, "high": control.high, "step": step, "text": control.text}
 
 
 def describe_routings() -> list[dict[str, Any]]:
     """What the page must know of every routing that it offers."""
     described = []
-    for name in OFFERED:
+    for name in offered():
         defaults = ROUTINGS[name].options()
         if name == "em":
             defaults = {**defaults, **EM_PRESETS[defaults["preset"] or "paper"]}
         made = _made(name)
         options = [
             {"name": word, "default": getattr(made, word) if defaults[word] is None else defaults[word], **told}
-            for word, told in OPTIONS[name].items()
+            for word, told in options_of(name).items()
         ]
         described.append(
             {
@@ -110,13 +60,13 @@ def describe_routings() -> list[dict[str, Any]]:
 
 def read_options(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """The options of a routing as the library takes them; what is not offered is refused."""
-    offered = OPTIONS[name]
+    known = options_of(name)
     for word, value in given.items():
-        if word not in offered:
-            raise input_error(name, f"options among {', '.join(offered)}", repr(word)[:80], "Drop or rename it.")
-        if not _fits(offered[word], value):
-            raise input_error(name, f"{word} to be {_wanted(offered[word])}", repr(value)[:80], "Choose such a value.")
-    chosen = {word: {str(one): one for one in told["choices"]} for word, told in offered.items() if "choices" in told}
+        if word not in known:
+            raise input_error(name, f"options among {', '.join(known)}", repr(word)[:80], "Drop or rename it.")
+        if not _fits(known[word], value):
+            raise input_error(name, f"{word} to be {_wanted(known[word])}", repr(value)[:80], "Choose such a value.")
+    chosen = {word: {str(one): one for one in told["choices"]} for word, told in known.items() if "choices" in told}
     return {word: chosen[word][str(value)] if word in chosen else value for word, value in given.items()}
 
 

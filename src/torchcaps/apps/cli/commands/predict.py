@@ -29,7 +29,7 @@ def predict_command(words: list[str]) -> None:
     options = parse(Predict, words, "predict", examples)
     from torchcaps._core.device import choose_device
     from torchcaps._core.errors import input_error
-    from torchcaps.analysis.predict import answers, collect, text_answers
+    from torchcaps.analysis.predict import collect, picture_answers, text_answers
     from torchcaps.runs.run import Run
 
     if not options.inputs:
@@ -39,7 +39,7 @@ def predict_command(words: list[str]) -> None:
     files = [Path(name) for name in options.inputs]
     found: Iterator[Any]
     if run.metadata.kind != "texts":
-        found = answers(run, files, device=device)
+        found = picture_answers(run, files, device=device)
     else:
         found = text_answers(run, texts_of("predict", options, run), device=device)
     first = next(found)  # complaints come before anything is shown

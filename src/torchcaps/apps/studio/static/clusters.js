@@ -50,7 +50,7 @@ class Panel {
     this.options = {};
     this.trace = null;
     this.root.querySelector(".title").textContent = routing.title;
-    this.about.replaceChildren(copy(`about-${name}`));
+    this.about.replaceChildren(...(document.getElementById(`about-${name}`) ? [copy(`about-${name}`)] : []));
     this.plane.svg.setAttribute("aria-label", `Points and parents of ${name} routing`);
     optionForm(this.root.querySelector(".options"), routing.options, (values) => {
       this.options = values;
