@@ -53,9 +53,9 @@ LAYER_CASES = {
     "dense": (lambda: tc.DenseCapsules(6, 3, 4, 5, iterations=2), row),
     "dense-shared": (lambda: tc.DenseCapsules(None, 3, 4, 5, votes="shared", normalize=True, iterations=1), row),
     "dense-factorized": (lambda: tc.DenseCapsules(6, 3, 4, 5, votes="factorized", normalize=True, iterations=1), row),
-    "conv": (lambda: tc.ConvCapsules(2, 3, 16, 16, 3, 2, 1, votes="matrix", routing="em", iterations=2), grid),
-    "conv-window": (lambda: tc.ConvCapsules(2, 3, 16, 4, 3, competition="window", iterations=2), grid),
-    "conv-1d-masked": (lambda: tc.ConvCapsules(2, 3, 4, 4, 3, dimensions=1, iterations=2), line),
+    "conv": (lambda: tc.ConvCapsules2d(2, 3, 16, 16, 3, 2, 1, votes="matrix", routing="em", iterations=2), grid),
+    "conv-window": (lambda: tc.ConvCapsules2d(2, 3, 16, 4, 3, competition="window", iterations=2), grid),
+    "conv-1d-masked": (lambda: tc.ConvCapsules1d(2, 3, 4, 4, 3, iterations=2), line),
     "classes": (lambda: tc.ClassCapsules(2, 3, 16, 16, iterations=1), grid),
     "primary": (lambda: tc.PrimaryCapsules(3, 2, 4, 3, kind="matrix"), lambda: torch.randn(2, 3, 6, 6)),
 }

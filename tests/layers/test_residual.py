@@ -27,7 +27,7 @@ def pair(layer, **options):
 )
 def test_a_skip_connection_adds_the_child_in_the_middle_of_the_window(kernel, stride, padding):
     children = grid(2, 7, 8, 3)
-    skipping, plain = pair(lambda **more: tc.ConvCapsules(3, 3, 4, 4, kernel, stride, padding, **more), skip=True)
+    skipping, plain = pair(lambda **more: tc.ConvCapsules2d(3, 3, 4, 4, kernel, stride, padding, **more), skip=True)
     routed, found = plain(children), skipping(children)
     for y in range(routed.poses.shape[1]):
         for x in range(routed.poses.shape[2]):
@@ -49,7 +49,7 @@ def test_a_dense_layer_adds_child_and_parent_of_one_number(layer):
 
 
 def test_in_one_dimension_and_with_masks_padding_never_changes_a_result():
-    layer = tc.ConvCapsules(3, 3, 4, 4, 3, padding=1, dimensions=1, skip=True, normalize_poses=True).double()
+    layer = tc.ConvCapsules1d(3, 3, 4, 4, 3, padding=1, skip=True, normalize_poses=True).double()
     short = grid(1, 4, 3)
     real = torch.ones(1, 4, 3, dtype=torch.bool)
     longer = tc.Capsules(
@@ -64,7 +64,7 @@ def test_in_one_dimension_and_with_masks_padding_never_changes_a_result():
 @pytest.mark.parametrize("kind", ["conv", "dense", "classes"])
 def test_normalized_poses_are_those_of_a_layer_norm(kind):
     layers = {
-        "conv": (lambda **more: tc.ConvCapsules(3, 2, 4, 5, 3, **more), grid(2, 5, 5, 3)),
+        "conv": (lambda **more: tc.ConvCapsules2d(3, 2, 4, 5, 3, **more), grid(2, 5, 5, 3)),
         "dense": (lambda **more: tc.DenseCapsules(3, 2, 4, 5, **more), grid(2, 3)),
         "classes": (lambda **more: tc.ClassCapsules(3, 2, 4, 4, **more), grid(2, 5, 5, 3)),
     }
@@ -82,10 +82,10 @@ def test_normalized_poses_are_those_of_a_layer_norm(kind):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: tc.ConvCapsules(3, 4, 4, 4, 3, skip=True), "got 3 x 4 -> 4 x 4. Choose equal sizes, or skip=False."),
+        (lambda: tc.ConvCapsules2d(3, 4, 4, 4, 3, skip=True), "got 3 x 4 -> 4 x 4. Choose equal sizes, or skip=False."),
         (lambda: tc.DenseCapsules(3, 3, 4, 5, skip=True), "got 3 x 4 -> 3 x 5"),
         (lambda: tc.DenseCapsules(None, 3, 4, 4, votes="shared", skip=True), "got None x 4 -> 3 x 4"),
-        (lambda: tc.ConvCapsules(3, 3, 4, 4, 3, padding=2, skip=True), "padding of at most half a kernel"),
+        (lambda: tc.ConvCapsules2d(3, 3, 4, 4, 3, padding=2, skip=True), "padding of at most half a kernel"),
         (lambda: tc.ClassCapsules(3, 3, 4, 4, skip=True), "ClassCapsules: expected no skip"),
         (lambda: tc.create_model("deep", image_shape=(1, 32, 32), classes=3, depth=0), "depth"),
         (lambda: tc.create_model("deep", image_shape=(1, 6, 6), classes=3), "at least 8 pixels"),

@@ -110,11 +110,11 @@ def _windows(draw, batch, sizes, options):
     kernel, stride = ([draw.randint(1, most) for _ in range(axes)] for most in (3, 2))
     padding = [draw.randint(0, size - 1) if draw.random() < 0.4 else 0 for size in kernel]
     grid = [size + draw.randint(0, 3) for size in kernel]
-    options |= {"competition": draw.choice(["grid", "window"]), "dimensions": axes}
+    options |= {"competition": draw.choice(["grid", "window"])}
     out = [(g + 2 * p - k) // s + 1 for g, p, k, s in zip(grid, padding, kernel, stride, strict=True)]
     couplings = (batch, *out, torch.Size(kernel).numel(), sizes[0], sizes[1])
     layer = (*sizes, tuple(kernel), tuple(stride), tuple(padding))
-    return Drawn("ConvCapsules", layer, (batch, *grid, sizes[0]), options, couplings)
+    return Drawn(f"ConvCapsules{axes}d", layer, (batch, *grid, sizes[0]), options, couplings)
 
 
 def check(number, monkeypatch):

@@ -16,7 +16,8 @@ from torchcaps.analysis.evaluate import batches, eval_mode
 from torchcaps.analysis.layers import CLASSES, children_of_layers, named_layers, named_primaries
 from torchcaps.analysis.moves import Mirror, Moves, mirrors, responses
 from torchcaps.data import Batch, Examples, Labeled, PairSet, split
-from torchcaps.layers import ConvCapsules, PrimaryCapsules, RoutedLayer
+from torchcaps.layers import PrimaryCapsules, RoutedLayer
+from torchcaps.layers.windowed import WindowedLayer
 from torchcaps.models import CapsuleModel, Model, TextModel
 from torchcaps.routing import Routing
 
@@ -176,7 +177,7 @@ def coupling_facts(model: Model, data: Examples, batch_size: int = 16) -> dict[s
     lots = [truth[torch.randperm(len(truth), generator=draws)] for _ in range(SHUFFLES)]
     labels = torch.stack([truth, *lots], -1).split(batch_size)
     tallies = {
-        name: CouplingTally(classes, leaky=layer.routing.leaky, alike=texts and not isinstance(layer, ConvCapsules))
+        name: CouplingTally(classes, leaky=layer.routing.leaky, alike=texts and not isinstance(layer, WindowedLayer))
         for name, layer in layers.items()
     }
     device = next(model.parameters()).device
