@@ -57,6 +57,10 @@ class Routed(NamedTuple):
     activations: Tensor
     couplings: Tensor
 
+    def to(self, *args: Any, **options: Any) -> Routed:
+        """The same on another device, or of another dtype, as `Tensor.to`."""
+        return Routed(*(part.to(*args, **options) for part in self))
+
 
 class Step(NamedTuple):
     """One iteration of a routing: its `Routed` and what the loop descends, [*b] (None where theory has nothing)."""

@@ -134,8 +134,11 @@ class RoutedLayer(nn.Module):
 
         A routing that never ran is taken to ask for sums only.
         """
+        return self._planned(self.gather(children))
+
+    def _planned(self, gathered: Gathered) -> Plan:
         with torch.random.fork_rng(devices=[]):
-            return choose(self._job(self.gather(children)))
+            return choose(self._job(gathered))
 
     if TYPE_CHECKING:  # torch gives Any
 
