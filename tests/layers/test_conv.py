@@ -16,7 +16,7 @@ def children_on(*grid, types=2, dim=4, batch=1, dtype=torch.float64):
 
 
 CONVOLUTIONS = [
-    # grid, kernel, stride, padding
+    # grid, kernel, stride, padding, and dilation where there is one
     ((4, 5), (3, 3), (1, 1), (0, 0)),
     ((6, 5), (3, 2), (2, 1), (0, 0)),
     ((5, 5), (2, 2), (2, 2), (0, 0)),  # the last row and column are seen by nobody
@@ -25,16 +25,25 @@ CONVOLUTIONS = [
     ((5, 5), (2, 2), (3, 3), (0, 0)),  # stride beyond the kernel: children between windows
     ((7,), (3,), (1,), (0,)),
     ((8,), (3,), (2,), (1,)),
+    ((9,), (3,), (1,), (0,), (2,)),
+    ((9,), (3,), (2,), (2,), (3,)),
+    ((9,), (3,), (2,), (1,), (2,)),  # dilation and stride have a divisor: every other child is seen by nobody
+    ((10,), (3,), (4,), (3,), (6,)),
+    ((5, 6), (2, 3), (1, 2), (1, 2), (3, 2)),
+    ((2, 3), (2, 2), (1, 1), (1, 2), (2, 3)),  # some windows see padding alone
+    ((2, 3, 4), (2, 2, 3), (1, 1, 1), (0, 0, 1)),
+    ((3, 2, 4), (2, 1, 2), (1, 2, 2), (1, 0, 0), (2, 1, 3)),
 ]
 
 
 @pytest.mark.parametrize("competition", ["grid", "window"])
 @pytest.mark.parametrize("routing", ["dynamic", "em"])
-@pytest.mark.parametrize(("grid", "kernel", "stride", "padding"), CONVOLUTIONS)
-def test_conv_capsules_equal_plain_loops(grid, kernel, stride, padding, routing, competition):
+@pytest.mark.parametrize("sizes", CONVOLUTIONS, ids=str)
+def test_conv_capsules_equal_plain_loops(sizes, routing, competition):
+    grid, *where = sizes
     types, parent_types, dim = 2, 3, 4
     layer = CONV[len(grid)](
-        types, parent_types, dim, dim, kernel, stride, padding,
+        types, parent_types, dim, dim, *where,
         votes="matrix", routing=routing, competition=competition, std=0.7,
         **({"beta_use": 0} if routing == "em" else {}),
     ).double()  # fmt: skip
@@ -45,16 +54,16 @@ def test_conv_capsules_equal_plain_loops(grid, kernel, stride, padding, routing,
     def vote(pose, k, i, j):
         return (pose.view(2, 2) @ layer.transform.weight[k * types + i, j]).flatten()
 
-    pose, act, R = conv_routing(
-        routing, children.poses[0], children.activations[0], vote,
-        grid, kernel, stride, padding, parent_types, window=competition == "window",
-    )  # fmt: skip
+    all_edges = list(edges(grid, *where[:3], types, parent_types, *where[3:]))
+    window = competition == "window"
+    pose, act, R = conv_routing(routing, children.poses[0], children.activations[0], vote, all_edges, window)
     mine = torch.stack([routed.poses[0][p] for p in pose])
     theirs = torch.stack(list(pose.values()))
     torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-10)
     torch.testing.assert_close(torch.stack([routed.activations[0][p] for p in act]), torch.stack(list(act.values())))
-    for p, c, k in edges(grid, kernel, stride, padding, types, parent_types):
+    for p, c, k in all_edges:
         torch.testing.assert_close(routed.couplings[(0, *p[:-1], k, c[-1], p[-1])], R[p, c])
+    torch.testing.assert_close(routed.couplings.sum(), sum(R.values()))  # and there are no others
     direction = torch.randn_like(mine)
     gradients = [
         torch.autograd.grad((x * direction).sum(), children.poses, retain_graph=True)[0] for x in (mine, theirs)
@@ -86,19 +95,21 @@ def test_border_children_start_shared_among_their_own_parents():
     kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     pad=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    dilation=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     name=st.sampled_from(sorted(set(tc.ROUTINGS) - {"attention"})),
     scale=st.sampled_from([1.0, 1e4]),
 )
-def test_every_seen_child_spreads_exactly_one_vote(grid, kernel, stride, pad, name, scale):
+def test_every_seen_child_spreads_exactly_one_vote(grid, kernel, stride, pad, dilation, name, scale):
+    dilation = tuple(d if d * (k - 1) < g else 1 for d, k, g in zip(dilation, kernel, grid, strict=True))
     kernel = tuple(min(k, g) for k, g in zip(kernel, grid, strict=True))
     pad = tuple(min(p, k - 1) for p, k in zip(pad, kernel, strict=True))
-    layer = tc.ConvCapsules2d(2, 3, 4, 4, kernel, stride, pad, routing=name).double()
+    layer = tc.ConvCapsules2d(2, 3, 4, 4, kernel, stride, pad, dilation, routing=name).double()
     with torch.no_grad():
         children = children_on(*grid)
         routed = layer.route(children._replace(poses=scale * children.poses))
     given_out = {}
     total = dict.fromkeys([(y, x, i) for y in range(grid[0]) for x in range(grid[1]) for i in range(2)], 0.0)
-    for p, c, k in edges(grid, kernel, stride, pad, 2, 3):
+    for p, c, k in edges(grid, kernel, stride, pad, 2, 3, dilation):
         given_out[c] = total[c] = total[c] + float(routed.couplings[(0, *p[:-1], k, c[-1], p[-1])])
     assert all(share == pytest.approx(1) for share in given_out.values())
     assert routed.couplings.sum() == pytest.approx(len(given_out))  # nothing goes to children outside the grid
@@ -131,9 +142,12 @@ def test_objective_of_algorithm_1_holds_over_the_whole_grid():
 
 
 @pytest.mark.parametrize("competition", ["grid", "window"])
-@pytest.mark.parametrize(("kernel", "stride", "padding"), [(3, 1, 0), (3, 1, 1), (3, 2, 1), (4, 2, 2)])
-def test_padding_with_masked_children_changes_nothing(kernel, stride, padding, competition):
-    layer = tc.ConvCapsules1d(2, 3, 4, 4, kernel, stride, padding, competition=competition).double()
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "dilation"),
+    [(3, 1, 0, 1), (3, 1, 1, 1), (3, 2, 1, 1), (4, 2, 2, 1), (3, 1, 2, 2), (3, 2, 3, 3)],
+)
+def test_padding_with_masked_children_changes_nothing(kernel, stride, padding, dilation, competition):
+    layer = tc.ConvCapsules1d(2, 3, 4, 4, kernel, stride, padding, dilation, competition=competition).double()
     short = children_on(8, batch=2)
     long = tc.Capsules(*(torch.cat([part, 9 * torch.ones_like(part)], 1) for part in short[:2]))
     mask = torch.zeros(2, 16, 2, dtype=torch.bool)
@@ -214,6 +228,16 @@ def test_every_vote_transform_meets_every_routing(votes, routing):
         (
             lambda: tc.ConvCapsules2d(3, 3, 4, 4, 3)(children_on(5, 5)),
             r"poses \[b h w i e\] = \(\*, \*, \*, 3, 4\).*Set in_capsules=2",
+        ),
+        (lambda: tc.ConvCapsules2d(2, 3, 4, 4, 3, dilation=(1, 0)), "dilation to be a whole number from 1"),
+        (lambda: tc.ConvCapsules1d(2, 3, 4, 4, 3, padding=5, dilation=2), r"padding below .* and dilation=\(2,\)"),
+        (
+            lambda: tc.ConvCapsules2d(2, 3, 4, 4, 3, dilation=3)(children_on(5, 5)),
+            r"ConvCapsules2d: expected a grid that a kernel of \(7, 7\) fits into",
+        ),
+        (
+            lambda: tc.ConvCapsules3d(2, 3, 4, 4, 3)(children_on(5, 5)),
+            r"ConvCapsules3d: expected poses \[b z h w i e\] = \(\*, \*, \*, \*, 2, 4\)",
         ),
     ],
 )

@@ -23,17 +23,25 @@ def pair(layer, **options):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "stride", "padding"), [(3, 1, 1), (3, 2, 0), (3, 2, 1), (2, 1, 0), (1, 1, 0), (5, 3, 2)]
+    ("kernel", "stride", "padding", "dilation"),
+    [
+        *((3, 1, 1, 1), (3, 2, 0, 1), (3, 2, 1, 1), (2, 1, 0, 1), (1, 1, 0, 1), (5, 3, 2, 1)),
+        *((3, 1, 2, 2), (3, 2, 1, 3), (2, 1, 1, 2), (2, 1, 1, 1), (4, 2, 2, 1)),
+    ],
 )
-def test_a_skip_connection_adds_the_child_in_the_middle_of_the_window(kernel, stride, padding):
+def test_a_skip_connection_adds_the_child_in_the_middle_of_the_window(kernel, stride, padding, dilation):
+    """A window of even size may have its middle beyond the last child: nothing is added to that parent."""
     children = grid(2, 7, 8, 3)
-    skipping, plain = pair(lambda **more: tc.ConvCapsules2d(3, 3, 4, 4, kernel, stride, padding, **more), skip=True)
+    sizes = (3, 3, 4, 4, kernel, stride, padding, dilation)
+    skipping, plain = pair(lambda **more: tc.ConvCapsules2d(*sizes, **more), skip=True)
     routed, found = plain(children), skipping(children)
+    middle = kernel // 2 * dilation - padding
     for y in range(routed.poses.shape[1]):
         for x in range(routed.poses.shape[2]):
-            place = (y * stride - padding + kernel // 2, x * stride - padding + kernel // 2)
-            child = children.poses[:, place[0], place[1]]
-            active = children.activations[:, place[0], place[1]]
+            place = (y * stride + middle, x * stride + middle)
+            child, active = torch.zeros(2, 3, 4).double(), torch.zeros(2, 3).double()
+            if place[0] < 7 and place[1] < 8:
+                child, active = children.poses[:, place[0], place[1]], children.activations[:, place[0], place[1]]
             torch.testing.assert_close(found.poses[:, y, x], routed.poses[:, y, x] + child)
             torch.testing.assert_close(found.activations[:, y, x], (routed.activations[:, y, x] + active) / 2)
 

@@ -17,6 +17,8 @@ from torchcaps.votes.windows import Sizes, Windows, strided_count
 
 
 class _ConvTransposeCapsules(WindowedLayer):
+    rivalry = 0.7  # a child reaches many parents, each of which sees few children: they find each other more slowly
+
     def __init__(
         self,
         in_capsules: int,

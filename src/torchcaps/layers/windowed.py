@@ -26,6 +26,7 @@ class WindowedLayer(RoutedLayer):
     """
 
     dimensions: int = 2
+    rivalry: float = 0.5  # how many of the windows that see a child count as rivals at the start: their number to this
 
     def __init__(
         self,
@@ -54,8 +55,8 @@ class WindowedLayer(RoutedLayer):
         views = views if competition == "grid" else 1
         sizes = (math.prod(kernel) * in_capsules, out_capsules, in_dim, out_dim)
         options.setdefault("expected_children", seen * in_capsules)
-        # Half-way between the rivals at the start and those left when a child has found its window.
-        options.setdefault("rivals", views**0.5 * out_capsules)
+        # Between the rivals at the start and those left when a child has found its window.
+        options.setdefault("rivals", views**self.rivalry * out_capsules)
         super().__init__(*sizes, votes=votes, routing=routing, **options)
         self.kernel_size = kernel
         self.stride = strides
