@@ -9,14 +9,12 @@ import torch
 from torch import Tensor
 
 from torchcaps._core.errors import check_choice, check_count, input_error
-from torchcaps._core.types import Capsules, Routed, check_capsules
+from torchcaps._core.types import GRIDS, Capsules, Routed, check_capsules
 from torchcaps.layers.base import RoutedLayer
 from torchcaps.routing import Routing
 from torchcaps.votes.job import Gathered
 from torchcaps.votes.transforms import VoteTransform
 from torchcaps.votes.windows import Sizes, Windows
-
-AXES = {1: "b t i e", 2: "b h w i e", 3: "b z h w i e"}
 
 
 class WindowedLayer(RoutedLayer):
@@ -83,7 +81,7 @@ class WindowedLayer(RoutedLayer):
         raise NotImplementedError
 
     def _checked(self, children: Capsules) -> Capsules:
-        rank, axes = self.dimensions + 3, AXES[self.dimensions]
+        rank, axes = self.dimensions + 3, f"b {GRIDS[self.dimensions]} i e"
         check_capsules(type(self).__name__, children, rank, axes, self.in_capsules, self.transform.in_dim)
         return children
 
