@@ -150,3 +150,23 @@ def test_no_layer_is_called_without_its_dimensions():
     assert not hasattr(tc, "ConvCapsules")
     names = {name for name in tc.__all__ if name.startswith("Conv") and "Capsules" in name}
     assert names == {f"{kind}Capsules{axes}d" for kind in ("Conv", "ConvTranspose") for axes in (1, 2, 3)}
+
+
+class Activations(torch.nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, poses, activations):
+        return self.layer(tc.Capsules(poses, activations)).activations
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, from its exporter
+@pytest.mark.parametrize("competition", ["grid", "window"])
+@pytest.mark.parametrize("kind", [CONV, UP], ids=["convolution", "transposed"])
+def test_an_exported_layer_takes_any_number_of_examples(kind, competition):
+    module = Activations(kind[2](2, 3, 4, 4, 2, 3, competition=competition, routing="em", iterations=2).double())
+    few, many = (children_on(5, 5, batch=batch)[:2] for batch in (3, 7))
+    examples = torch.export.Dim("examples", min=1)
+    program = torch.export.export(module, few, dynamic_shapes=({0: examples}, {0: examples}))
+    torch.testing.assert_close(program.module()(*many), module(*many))

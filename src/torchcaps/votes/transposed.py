@@ -56,7 +56,7 @@ class TransposedWindows(Windows):
     def of(self, values: Tensor) -> Tensor:
         seen = self.seen(values.device)
         flat = values.flatten(1, len(self.grid))  # [b q *rest]
-        flat = torch.cat([flat, flat.new_zeros(len(flat), 1, *flat.shape[2:])], 1)
+        flat = torch.cat([flat, torch.zeros_like(flat[:, :1])], 1)
         return flat.index_select(1, seen.flatten()).unflatten(1, (*self.out, *self.kernel))
 
     def _fits(self, axis: int, window: Tensor, extent: Tensor) -> Tensor:

@@ -158,7 +158,7 @@ class Windows:
         """
         seen, views = self.seen(values.device), self.views(values.device)
         types = values.shape[-1] // seen.shape[1]
-        flat = pad(values.reshape(len(values), seen.numel(), types), (0, 0, 0, 1), value=nothing)  # [b (p k)+1 i]
+        flat = pad(values.reshape(values.shape[0], seen.numel(), types), (0, 0, 0, 1), value=nothing)  # [b (p k)+1 i]
         total = reduce(flat[:, views.flatten()].unflatten(1, views.shape), 2)  # [b q i]
         return total[:, seen.flatten()].view(values.shape)
 
