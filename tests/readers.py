@@ -59,7 +59,8 @@ class NativeVotes(Votes):
 
         return Moments(self.restore(found.masses), self.restore(found.sums), spread)
 
-    def centered(self, mask):
+    def centered(self, mask, pairs=None):
+        assert pairs is None
         inner, pivot = self.inner.centered(None if mask is None else self.arrange(mask))
         other = object.__new__(NativeVotes)
         other.__dict__.update(self.__dict__, inner=inner)

@@ -44,6 +44,10 @@ def line():
     return tc.Capsules(poses, torch.rand(2, 7, 2), torch.arange(7).view(1, 7, 1).expand(2, 7, 2) < 5)
 
 
+def volume():
+    return tc.Capsules(torch.randn(2, 2, 3, 3, 2, 4), torch.rand(2, 2, 3, 3, 2))
+
+
 def row():
     return tc.Capsules(torch.randn(2, 6, 4), torch.rand(2, 6))
 
@@ -53,9 +57,11 @@ LAYER_CASES = {
     "dense": (lambda: tc.DenseCapsules(6, 3, 4, 5, iterations=2), row),
     "dense-shared": (lambda: tc.DenseCapsules(None, 3, 4, 5, votes="shared", normalize=True, iterations=1), row),
     "dense-factorized": (lambda: tc.DenseCapsules(6, 3, 4, 5, votes="factorized", normalize=True, iterations=1), row),
-    "conv": (lambda: tc.ConvCapsules(2, 3, 16, 16, 3, 2, 1, votes="matrix", routing="em", iterations=2), grid),
-    "conv-window": (lambda: tc.ConvCapsules(2, 3, 16, 4, 3, competition="window", iterations=2), grid),
-    "conv-1d-masked": (lambda: tc.ConvCapsules(2, 3, 4, 4, 3, dimensions=1, iterations=2), line),
+    "conv": (lambda: tc.ConvCapsules2d(2, 3, 16, 16, 3, 2, 1, votes="matrix", routing="em", iterations=2), grid),
+    "conv-window": (lambda: tc.ConvCapsules2d(2, 3, 16, 4, 3, competition="window", iterations=2), grid),
+    "conv-1d-masked": (lambda: tc.ConvCapsules1d(2, 3, 4, 4, 3, iterations=2), line),
+    "conv-3d-dilated": (lambda: tc.ConvCapsules3d(2, 3, 4, 4, 2, 1, 1, 2, iterations=1), volume),
+    "conv-transposed": (lambda: tc.ConvTransposeCapsules1d(2, 3, 4, 4, 2, 3, routing="em", iterations=2), line),
     "classes": (lambda: tc.ClassCapsules(2, 3, 16, 16, iterations=1), grid),
     "primary": (lambda: tc.PrimaryCapsules(3, 2, 4, 3, kind="matrix"), lambda: torch.randn(2, 3, 6, 6)),
 }

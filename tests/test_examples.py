@@ -1,6 +1,8 @@
 """The examples run and show what they say."""
 
 import importlib.util
+import os
+import re
 import runpy
 import subprocess
 import sys
@@ -70,6 +72,17 @@ def test_self_pooling_leaves_the_outliers(capsys, monkeypatch):
     weights = [float(line.split()[-1]) for line in printed.splitlines()[1:]]
     assert weights == sorted(weights, reverse=True)
     assert weights[-1] < 0.001
+
+
+def test_segmentation_finds_which_pixel_belongs_to_what():
+    """In a process of its own, with one thread and fewer steps than a user's."""
+    command = [sys.executable, EXAMPLES / "segmentation.py", "--steps", "150"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    text = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    mine, background = map(float, re.search(r"mean IoU ([\d.]+), of background alone ([\d.]+)", text).groups())
+    assert mine > 0.55 > 2 * background
+    right, share = map(float, re.search(r"pixels right ([\d.]+), share of background ([\d.]+)", text).groups())
+    assert right > 0.9 > share
 
 
 def test_own_backbone_learns_through_its_capsules(capsys, monkeypatch):

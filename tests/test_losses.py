@@ -133,6 +133,33 @@ def test_axes_before_the_classes_are_free(loss, leading):
         torch.testing.assert_close(loss(activations, labels, **options), whole)
 
 
+@pytest.mark.parametrize("noise_class", [False, True])
+@pytest.mark.parametrize("convention", ["paper", "official"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("loss", [tc.MarginLoss, tc.SpreadLoss])
+def test_pixels_are_examples(loss, reduction, convention, noise_class):
+    """Activations [b h w y] and labels [b h w], pixel by pixel; gradients too."""
+    activations, labels = torch.rand(2, 3, 4, 5, dtype=torch.float64, requires_grad=True), torch.randint(4, (2, 3, 4))
+    options = {"convention": convention, "noise_class": noise_class}
+    found = loss(reduction=reduction, **options)(activations, labels)
+    alone = loss(**options)
+    each = [
+        alone(activations[b, y, x][None], labels[b, y, x][None]) for b in range(2) for y in range(3) for x in range(4)
+    ]
+    expected = torch.stack(each).view(2, 3, 4)
+    expected = expected if reduction == "none" else getattr(expected, reduction)()
+    torch.testing.assert_close(found, expected)
+    slopes = [torch.autograd.grad(value.sum(), activations, retain_graph=True)[0] for value in (found, expected)]
+    torch.testing.assert_close(*slopes)
+
+
+def test_margin_loss_takes_several_labels_for_each_pixel():
+    activations = torch.rand(2, 3, 4, 5)
+    truth = torch.rand(2, 3, 4, 5) > 0.5
+    found = tc.margin_loss(activations, truth, reduction="none")
+    torch.testing.assert_close(found[1, 2, 3], tc.margin_loss(activations[1, 2, 3], truth[1, 2, 3]))
+
+
 @pytest.mark.parametrize("loss", [tc.margin_loss, tc.spread_loss])
 def test_losses_have_gradients_for_each_example(loss):
     activations, labels = torch.rand(4, 5), torch.randint(5, (4,))

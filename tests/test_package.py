@@ -53,7 +53,15 @@ def test_public_names_exist_and_are_sorted():
     assert {"Capsules", "Routed", "squash", "make_routing", "ROUTINGS", "check_routing", "DenseCapsules"} <= set(
         tc.__all__
     )
-    assert {"ConvCapsules", "PrimaryCapsules", "ClassCapsules", "margin_loss", "spread_loss"} <= set(tc.__all__)
+    assert {
+        "ConvCapsules1d",
+        "ConvCapsules2d",
+        "ConvCapsules3d",
+        "PrimaryCapsules",
+        "ClassCapsules",
+        "margin_loss",
+        "spread_loss",
+    } <= set(tc.__all__)
     assert "reconstruction_loss" in tc.__all__
 
 

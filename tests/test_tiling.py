@@ -83,7 +83,7 @@ def test_tiles_change_no_matrix_votes():
 @pytest.mark.parametrize("masked", [False, True], ids=["whole", "masked"])
 def test_tiles_change_no_convolution(routing, competition, masked):
     def make():
-        return tc.ConvCapsules(
+        return tc.ConvCapsules2d(
             2, 3, 4, 4, 3, 2, 1, votes="matrix", routing=routing, competition=competition, sampling=0.7
         )
 
@@ -91,7 +91,7 @@ def test_tiles_change_no_convolution(routing, competition, masked):
 
 
 def test_tiles_change_no_convolution_in_one_dimension():
-    assert_same(lambda: tc.ConvCapsules(2, 3, 4, 5, 3, dimensions=1), capsules(3, 8, 2, 4, masked=True))
+    assert_same(lambda: tc.ConvCapsules1d(2, 3, 4, 5, 3), capsules(3, 8, 2, 4, masked=True))
 
 
 @pytest.mark.parametrize("coordinates", ["column", "first", None])
@@ -241,7 +241,7 @@ def test_a_tile_holds_as_many_rows_as_fit():
 def test_windows_that_compete_stay_together():
     children = tc.Capsules(torch.randn(2, 5, 5, 2, 4), torch.rand(2, 5, 5, 2))
     window, grid = (
-        tc.ConvCapsules(2, 3, 4, 4, 3, routing=Sizes(1), competition=how, tile_bytes=1) for how in ("window", "grid")
+        tc.ConvCapsules2d(2, 3, 4, 4, 3, routing=Sizes(1), competition=how, tile_bytes=1) for how in ("window", "grid")
     )
     assert sizes_of(window, children) == [(1, 18, 3, 4)] * 18
     assert sizes_of(grid, children) == [(1, 3, 3, 18, 3, 4)] * 2

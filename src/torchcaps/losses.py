@@ -88,8 +88,9 @@ def margin_loss(
 ) -> Tensor:
     """Sum_k T_k max(0, m+ - a_k)^2 + down_weight (1 - T_k) max(0, a_k - m-)^2.
 
-    Axes before the classes are free. labels: class indices [*b], or truth values [*b y] for any number of classes at
-    once. noise_class: the last capsule collects what belongs to no class and leaves the loss; labels do not count it.
+    Axes before the classes are free: in [b h w y] each pixel is an example. labels: class indices [*b], or truth values
+    [*b y] for any number of classes at once. noise_class: the last capsule collects what belongs to no class and leaves
+    the loss; labels do not count it.
     reduction: "mean" or "sum" over examples, or "none" for the loss of each, [*b]. convention: "paper" sums over
     classes; "official" (the code of the paper's authors) halves the terms and takes the mean over classes, which is a
     twentieth of the paper's loss for ten classes.

@@ -98,7 +98,7 @@ def test_random_couplings_are_the_same_for_tiles_of_any_size(competition):
     answers = []
     for tile_bytes in (0, 1, 2000, None):
         torch.manual_seed(0)
-        layer = tc.ConvCapsules(2, 3, 4, 4, 3, routing="dynamic", competition=competition, tile_bytes=tile_bytes)
+        layer = tc.ConvCapsules2d(2, 3, 4, 4, 3, routing="dynamic", competition=competition, tile_bytes=tile_bytes)
         assert take_away("random", layer, None) == ""
         with torch.no_grad():
             answers.append(layer(Capsules(poses, torch.ones(3, 5, 5, 2))).poses)

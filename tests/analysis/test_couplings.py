@@ -149,7 +149,7 @@ def of_layer(layer, children):
 
 
 def test_a_child_of_a_grid_counts_once_with_all_the_parents_that_see_it():
-    layer = tc.ConvCapsules(2, 3, 4, 4, 3, routing="dynamic", iterations=3)
+    layer = tc.ConvCapsules2d(2, 3, 4, 4, 3, routing="dynamic", iterations=3)
     poses = 2 * torch.randn(2, 4, 5, 2, 4)
     children = Capsules(poses, poses.norm(dim=-1))
     found = of_layer(layer, children)
@@ -171,7 +171,7 @@ def test_a_child_of_a_grid_counts_once_with_all_the_parents_that_see_it():
 
 
 def test_votes_of_nothing_give_uniform_couplings_at_the_border_too():
-    layer = tc.ConvCapsules(2, 3, 4, 4, 3, padding=1, routing="dynamic")
+    layer = tc.ConvCapsules2d(2, 3, 4, 4, 3, padding=1, routing="dynamic")
     children = Capsules(torch.zeros(2, 4, 4, 2, 4), torch.ones(2, 4, 4, 2))
     assert of_layer(layer, children).entropy == pytest.approx((1,), abs=1e-6)
 

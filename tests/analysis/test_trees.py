@@ -8,7 +8,7 @@ import torchcaps as tc
 from torchcaps._core.errors import InputError
 from torchcaps.analysis.places import part_maps, receptive_fields
 from torchcaps.analysis.trees import Level, Traced, coupling_moves, place_flows, routing_tree, trace_image
-from torchcaps.layers import ClassCapsules, ConvCapsules, DenseCapsules, PrimaryCapsules
+from torchcaps.layers import ClassCapsules, ConvCapsules2d, DenseCapsules, PrimaryCapsules
 from torchcaps.models import create_model
 from torchcaps.models.base import CapsuleModel
 from torchcaps.models.crops import Standardize
@@ -32,8 +32,8 @@ def halves():
 def deep():
     """Two convolutional layers, one with padding, and class capsules."""
     layers = [
-        ConvCapsules(2, 3, 4, 4, 3, stride=2, padding=1, votes="matrix", routing="em", iterations=2),
-        ConvCapsules(3, 2, 4, 4, 2, votes="matrix", routing="em", iterations=2),
+        ConvCapsules2d(2, 3, 4, 4, 3, stride=2, padding=1, votes="matrix", routing="em", iterations=2),
+        ConvCapsules2d(3, 2, 4, 4, 2, votes="matrix", routing="em", iterations=2),
         ClassCapsules(2, 3, 4, 4, routing="em", iterations=2),
     ]
     encoder = nn.Sequential(Standardize(), nn.Conv2d(1, 6, 3), nn.ReLU())

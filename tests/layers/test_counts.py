@@ -30,8 +30,8 @@ def matrix_capsules(channels, a, b, c, d, classes=5):
     return (
         nn.Conv2d(channels, a, 5, stride=2),
         tc.PrimaryCapsules(a, b, 16, kind="matrix"),
-        tc.ConvCapsules(b, c, 16, 16, 3, stride=2, votes="matrix", routing="em"),
-        tc.ConvCapsules(c, d, 16, 16, 3, votes="matrix", routing="em"),
+        tc.ConvCapsules2d(b, c, 16, 16, 3, stride=2, votes="matrix", routing="em"),
+        tc.ConvCapsules2d(c, d, 16, 16, 3, votes="matrix", routing="em"),
         tc.ClassCapsules(d, classes, 16, 16),
     )
 

@@ -134,7 +134,7 @@ def test_default_weights_leave_squash_unsaturated_and_learn_from_the_first_step(
 
 LAYERS = {
     "dense": (tc.DenseCapsules, {}),
-    "conv": (tc.ConvCapsules, {"kernel_size": 3}),
+    "conv": (tc.ConvCapsules2d, {"kernel_size": 3}),
     "classes": (tc.ClassCapsules, {"coordinates": None}),
 }
 
@@ -183,10 +183,10 @@ STARTS = {
         lambda: tc.ClassCapsules(32, 10, 8, 16, votes="full", routing="dynamic", coordinates=None),
         (6, 6, 32),
     ),
-    "conv-grid": (lambda: tc.ConvCapsules(16, 8, 8, 16, 3), (8, 8, 16)),
-    "conv-window": (lambda: tc.ConvCapsules(16, 8, 8, 16, 3, stride=2, competition="window"), (9, 9, 16)),
+    "conv-grid": (lambda: tc.ConvCapsules2d(16, 8, 8, 16, 3), (8, 8, 16)),
+    "conv-window": (lambda: tc.ConvCapsules2d(16, 8, 8, 16, 3, stride=2, competition="window"), (9, 9, 16)),
     "em": (lambda: tc.DenseCapsules(1152, 10, 8, 16, routing="em"), (1152,)),
-    "em-matrix": (lambda: tc.ConvCapsules(16, 8, 16, 16, 3, votes="matrix", routing="em"), (6, 6, 16)),
+    "em-matrix": (lambda: tc.ConvCapsules2d(16, 8, 16, 16, 3, votes="matrix", routing="em"), (6, 6, 16)),
 }
 
 

@@ -47,6 +47,8 @@ def test_matrix_primary_capsules_have_an_activation_of_their_own():
 
 def test_primary_capsules_in_one_dimension():
     assert tc.PrimaryCapsules(5, 3, 4, kernel_size=3, dimensions=1)(torch.randn(2, 5, 9)).poses.shape == (2, 7, 3, 4)
+    volume = tc.PrimaryCapsules(5, 3, 4, kernel_size=2, dimensions=3)(torch.randn(2, 5, 3, 4, 5))
+    assert volume.poses.shape == (2, 2, 3, 4, 3, 4)
 
 
 def test_primary_capsules_pass_groups_to_their_convolution():
@@ -105,6 +107,15 @@ def test_class_capsules_in_one_dimension_with_a_mask():
     long = tc.Capsules(*(torch.cat([part, torch.ones_like(part)], 1) for part in short[:2]))
     mask = (torch.arange(12) < 6).view(1, 12, 1).expand(2, 12, 3)
     torch.testing.assert_close(layer(long._replace(mask=mask))[:2], layer(short)[:2])
+
+
+def test_class_capsules_of_a_volume_know_all_three_coordinates():
+    layer = tc.ClassCapsules(3, 5, 16, 16, dimensions=3)
+    same = tc.Capsules(torch.zeros(1, 2, 3, 4, 3, 16), torch.ones(1, 2, 3, 4, 3))
+    votes = layer.vote(layer.gather(same)).view(2, 3, 4, 3, 5, 16)
+    torch.testing.assert_close(votes[:, 0, 0, 0, 0, 3], torch.tensor([-0.25, 0.25]))
+    torch.testing.assert_close(votes[0, 0, :, 0, 0, 11], torch.tensor([-0.375, -0.125, 0.125, 0.375]))
+    assert layer(same).poses.shape == (1, 5, 16)
 
 
 # Decoders

@@ -23,17 +23,25 @@ def pair(layer, **options):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "stride", "padding"), [(3, 1, 1), (3, 2, 0), (3, 2, 1), (2, 1, 0), (1, 1, 0), (5, 3, 2)]
+    ("kernel", "stride", "padding", "dilation"),
+    [
+        *((3, 1, 1, 1), (3, 2, 0, 1), (3, 2, 1, 1), (2, 1, 0, 1), (1, 1, 0, 1), (5, 3, 2, 1)),
+        *((3, 1, 2, 2), (3, 2, 1, 3), (2, 1, 1, 2), (2, 1, 1, 1), (4, 2, 2, 1)),
+    ],
 )
-def test_a_skip_connection_adds_the_child_in_the_middle_of_the_window(kernel, stride, padding):
+def test_a_skip_connection_adds_the_child_in_the_middle_of_the_window(kernel, stride, padding, dilation):
+    """A window of even size may have its middle beyond the last child: nothing is added to that parent."""
     children = grid(2, 7, 8, 3)
-    skipping, plain = pair(lambda **more: tc.ConvCapsules(3, 3, 4, 4, kernel, stride, padding, **more), skip=True)
+    sizes = (3, 3, 4, 4, kernel, stride, padding, dilation)
+    skipping, plain = pair(lambda **more: tc.ConvCapsules2d(*sizes, **more), skip=True)
     routed, found = plain(children), skipping(children)
+    middle = kernel // 2 * dilation - padding
     for y in range(routed.poses.shape[1]):
         for x in range(routed.poses.shape[2]):
-            place = (y * stride - padding + kernel // 2, x * stride - padding + kernel // 2)
-            child = children.poses[:, place[0], place[1]]
-            active = children.activations[:, place[0], place[1]]
+            place = (y * stride + middle, x * stride + middle)
+            child, active = torch.zeros(2, 3, 4).double(), torch.zeros(2, 3).double()
+            if place[0] < 7 and place[1] < 8:
+                child, active = children.poses[:, place[0], place[1]], children.activations[:, place[0], place[1]]
             torch.testing.assert_close(found.poses[:, y, x], routed.poses[:, y, x] + child)
             torch.testing.assert_close(found.activations[:, y, x], (routed.activations[:, y, x] + active) / 2)
 
@@ -49,7 +57,7 @@ def test_a_dense_layer_adds_child_and_parent_of_one_number(layer):
 
 
 def test_in_one_dimension_and_with_masks_padding_never_changes_a_result():
-    layer = tc.ConvCapsules(3, 3, 4, 4, 3, padding=1, dimensions=1, skip=True, normalize_poses=True).double()
+    layer = tc.ConvCapsules1d(3, 3, 4, 4, 3, padding=1, skip=True, normalize_poses=True).double()
     short = grid(1, 4, 3)
     real = torch.ones(1, 4, 3, dtype=torch.bool)
     longer = tc.Capsules(
@@ -64,7 +72,7 @@ def test_in_one_dimension_and_with_masks_padding_never_changes_a_result():
 @pytest.mark.parametrize("kind", ["conv", "dense", "classes"])
 def test_normalized_poses_are_those_of_a_layer_norm(kind):
     layers = {
-        "conv": (lambda **more: tc.ConvCapsules(3, 2, 4, 5, 3, **more), grid(2, 5, 5, 3)),
+        "conv": (lambda **more: tc.ConvCapsules2d(3, 2, 4, 5, 3, **more), grid(2, 5, 5, 3)),
         "dense": (lambda **more: tc.DenseCapsules(3, 2, 4, 5, **more), grid(2, 3)),
         "classes": (lambda **more: tc.ClassCapsules(3, 2, 4, 4, **more), grid(2, 5, 5, 3)),
     }
@@ -82,10 +90,10 @@ def test_normalized_poses_are_those_of_a_layer_norm(kind):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: tc.ConvCapsules(3, 4, 4, 4, 3, skip=True), "got 3 x 4 -> 4 x 4. Choose equal sizes, or skip=False."),
+        (lambda: tc.ConvCapsules2d(3, 4, 4, 4, 3, skip=True), "got 3 x 4 -> 4 x 4. Choose equal sizes, or skip=False."),
         (lambda: tc.DenseCapsules(3, 3, 4, 5, skip=True), "got 3 x 4 -> 3 x 5"),
         (lambda: tc.DenseCapsules(None, 3, 4, 4, votes="shared", skip=True), "got None x 4 -> 3 x 4"),
-        (lambda: tc.ConvCapsules(3, 3, 4, 4, 3, padding=2, skip=True), "padding of at most half a kernel"),
+        (lambda: tc.ConvCapsules2d(3, 3, 4, 4, 3, padding=2, skip=True), "padding of at most half a kernel"),
         (lambda: tc.ClassCapsules(3, 3, 4, 4, skip=True), "ClassCapsules: expected no skip"),
         (lambda: tc.create_model("deep", image_shape=(1, 32, 32), classes=3, depth=0), "depth"),
         (lambda: tc.create_model("deep", image_shape=(1, 6, 6), classes=3), "at least 8 pixels"),

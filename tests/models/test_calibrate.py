@@ -27,7 +27,7 @@ class Own(nn.Module):
         self.primary = tc.PrimaryCapsules(16, 4, 16, kind=kind)
         softer = {"sharpness": 1 / 16} if routing in ("em", "gaussian", "heinsen", "kmeans") else {}
         options = {"votes": "matrix", "routing": routing, **softer, **options}
-        self.inner = nn.ModuleList(tc.ConvCapsules(4, 4, 16, 16, 3, padding=1, **options) for _ in range(depth - 1))
+        self.inner = nn.ModuleList(tc.ConvCapsules2d(4, 4, 16, 16, 3, padding=1, **options) for _ in range(depth - 1))
         self.last = tc.ClassCapsules(4, 10, 16, 16, **options)
 
     def forward(self, images):

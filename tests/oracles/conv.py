@@ -7,35 +7,53 @@ import torch
 from tests.oracles.common import dot, norm
 
 
-def sees(parent, offset, stride, padding):
+def sees(parent, offset, stride, padding, dilation):
     """The child position under a kernel offset of a parent position."""
-    return tuple(p * s - pad + k for p, k, s, pad in zip(parent, offset, stride, padding, strict=True))
+    return tuple(p * s - pad + k * d for p, k, s, pad, d in zip(parent, offset, stride, padding, dilation, strict=True))
 
 
-def edges(grid, kernel, stride, padding, types, parent_types):
+def positions(sizes):
+    places = [()]
+    for size in sizes:
+        places = [(*place, x) for place in places for x in range(size)]
+    return places
+
+
+def inside(place, grid):
+    return all(0 <= x < g for x, g in zip(place, grid, strict=True))
+
+
+def edges(grid, kernel, stride, padding, types, parent_types, dilation=None):
     """All (parent, child) pairs that are connected, with the kernel offset between them."""
-    out = [(g + 2 * p - k) // s + 1 for g, k, s, p in zip(grid, kernel, stride, padding, strict=True)]
-
-    def positions(sizes):
-        places = [()]
-        for size in sizes:
-            places = [(*place, x) for place in places for x in range(size)]
-        return places
-
+    dilation = dilation or (1,) * len(grid)
+    sizes = zip(grid, kernel, stride, padding, dilation, strict=True)
+    out = [(g + 2 * p - d * (k - 1) - 1) // s + 1 for g, k, s, p, d in sizes]
     for place in positions(out):
         for k, offset in enumerate(positions(kernel)):
-            child = sees(place, offset, stride, padding)
-            if all(0 <= x < g for x, g in zip(child, grid, strict=True)):
+            child = sees(place, offset, stride, padding, dilation)
+            if inside(child, grid):
                 for i in range(types):
                     for j in range(parent_types):
                         yield (*place, j), (*child, i), k
 
 
-def conv_routing(kind, poses, activations, vote, grid, kernel, stride, padding, parent_types, window=False, r=3):
+def transposed_edges(grid, kernel, stride, padding, output_padding, types, parent_types, dilation=None):
+    """The same the other way round: each child reaches the parents that would see it in a convolution."""
+    dilation = dilation or (1,) * len(grid)
+    sizes = zip(grid, kernel, stride, padding, output_padding, dilation, strict=True)
+    out = [(g - 1) * s - 2 * p + d * (k - 1) + more + 1 for g, k, s, p, more, d in sizes]
+    for child in positions(grid):
+        for k, offset in enumerate(positions(kernel)):
+            place = sees(child, offset, stride, padding, dilation)
+            if inside(place, out):
+                for i in range(types):
+                    for j in range(parent_types):
+                        yield (*place, j), (*child, i), k
+
+
+def conv_routing(kind, poses, activations, vote, all_edges, window=False, r=3, mask=None):
     """One example. `vote(pose, k, i, j)` is the vote of child type i at kernel offset k for parent type j."""
-    types = poses.shape[-2]
-    all_edges = list(edges(grid, kernel, stride, padding, types, parent_types))
-    V = {(p, c): vote(poses[c], k, c[-1], p[-1]) for p, c, k in all_edges}
+    V = {(p, c): vote(poses[c], k, c[-1], p[-1]) for p, c, k in all_edges if mask is None or mask[c]}
     children_of, rivals = {}, {}
     for p, c in V:
         children_of.setdefault(p, []).append(c)

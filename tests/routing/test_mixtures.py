@@ -265,7 +265,7 @@ def test_variational_parents_are_active_where_votes_agree():
 @pytest.mark.parametrize("competition", ["dense", "leaky", "grid"])
 def test_heinsen_activation_is_the_logistic_of_what_is_used_less_what_is_ignored(competition):
     if competition == "grid":
-        layer = tc.ConvCapsules(2, 3, 4, 4, 2, routing="heinsen").double()
+        layer = tc.ConvCapsules2d(2, 3, 4, 4, 2, routing="heinsen").double()
         children = tc.Capsules(torch.randn(2, 4, 4, 2, 4).double(), torch.rand(2, 4, 4, 2).double())
     else:
         layer = tc.DenseCapsules(6, 3, 4, 4, routing="heinsen", leaky=competition == "leaky").double()

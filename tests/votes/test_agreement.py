@@ -79,7 +79,7 @@ def routing_of(draw, name):
 def drawn(number, batch=None):
     draw = random.Random(number)
     names = list(tc.ROUTINGS)
-    kind = ("DenseCapsules", "ConvCapsules", "ClassCapsules", "ConvCapsules")[number % 4]
+    kind = ("DenseCapsules", "ConvCapsules", "ClassCapsules", "ConvTransposeCapsules")[number % 4]
     votes, in_dim, out_dim = draw.choice(VOTES)
     bias = draw.random() < 0.3
     options = {"votes": votes, "vote_bias": bias, **routing_of(draw, names[number % len(names)])}
@@ -92,6 +92,8 @@ def drawn(number, batch=None):
         case = Drawn(kind, (types, *sizes[1:]), (batch, types), options, (batch, types, parents))
     elif kind == "ConvCapsules":
         case = _windows(draw, batch, sizes, options)
+    elif kind == "ConvTransposeCapsules":
+        case = _transposed(draw, batch, sizes, options)
     else:
         grid = tuple(draw.randint(1, 4) for _ in range(draw.randint(1, 2)))
         inner = (out_dim if votes == "factorized" else in_dim) + bias + len(grid)
@@ -106,15 +108,32 @@ def drawn(number, batch=None):
 
 
 def _windows(draw, batch, sizes, options):
-    axes = draw.randint(1, 2)
-    kernel, stride = ([draw.randint(1, most) for _ in range(axes)] for most in (3, 2))
+    axes = draw.choice([1, 2, 2, 3])
+    kernel, stride = ([draw.randint(1, most if axes < 3 else 2) for _ in range(axes)] for most in (3, 2))
+    dilation = [draw.choice([1, 1, 2, 3]) for _ in range(axes)]
+    span = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
     padding = [draw.randint(0, size - 1) if draw.random() < 0.4 else 0 for size in kernel]
-    grid = [size + draw.randint(0, 3) for size in kernel]
-    options |= {"competition": draw.choice(["grid", "window"]), "dimensions": axes}
-    out = [(g + 2 * p - k) // s + 1 for g, p, k, s in zip(grid, padding, kernel, stride, strict=True)]
+    grid = [size + draw.randint(0, 3 if axes < 3 else 1) for size in span]
+    options |= {"competition": draw.choice(["grid", "window"])}
+    out = [(g + 2 * p - k) // s + 1 for g, p, k, s in zip(grid, padding, span, stride, strict=True)]
     couplings = (batch, *out, torch.Size(kernel).numel(), sizes[0], sizes[1])
-    layer = (*sizes, tuple(kernel), tuple(stride), tuple(padding))
-    return Drawn("ConvCapsules", layer, (batch, *grid, sizes[0]), options, couplings)
+    layer = (*sizes, tuple(kernel), tuple(stride), tuple(padding), tuple(dilation))
+    return Drawn(f"ConvCapsules{axes}d", layer, (batch, *grid, sizes[0]), options, couplings)
+
+
+def _transposed(draw, batch, sizes, options):
+    axes = draw.choice([1, 2, 2, 3])
+    kernel, stride, grid = ([draw.randint(1, most if axes < 3 else 2) for _ in range(axes)] for most in (3, 3, 3))
+    dilation = [draw.choice([1, 1, 2]) for _ in range(axes)]
+    span = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+    padding = [draw.randint(0, (size - 1) // 2) for size in span]
+    more = [draw.randint(0, max(s, d) - 1) for s, d in zip(stride, dilation, strict=True)]
+    options |= {"competition": draw.choice(["grid", "window"]), "dilation": tuple(dilation)}
+    each = zip(grid, span, stride, padding, more, strict=True)
+    out = [(g - 1) * s - 2 * p + k + m for g, k, s, p, m in each]
+    couplings = (batch, *out, torch.Size(kernel).numel(), sizes[0], sizes[1])
+    layer = (*sizes, *map(tuple, (kernel, stride, padding, more)))
+    return Drawn(f"ConvTransposeCapsules{axes}d", layer, (batch, *grid, sizes[0]), options, couplings)
 
 
 def check(number, monkeypatch):

@@ -87,7 +87,7 @@ def test_a_backend_of_ones_own_is_chosen_tiled_and_right(routing):
     assert layer.plan(children).backend == "einsum"
     assert layer.plan(children).tiles > 1
     assert_same(lambda: tc.DenseCapsules(7, 4, 5, 6, routing=routing), children)
-    assert_same(lambda: tc.ConvCapsules(2, 3, 4, 4, 3, routing=routing), grid)
+    assert_same(lambda: tc.ConvCapsules2d(2, 3, 4, 4, 3, routing=routing), grid)
 
 
 @pytest.mark.usefixtures("einsum")
@@ -167,7 +167,7 @@ class Sinkhorn(tc.Routing):
 @pytest.mark.parametrize("competition", ["grid", "window"])
 def test_a_routing_may_see_who_competes(competition):
     children = capsules(3, 5, 5, 2, 4)
-    layer = tc.ConvCapsules(2, 3, 4, 4, 3, routing=Sinkhorn(2), competition=competition).double()
+    layer = tc.ConvCapsules2d(2, 3, 4, 4, 3, routing=Sinkhorn(2), competition=competition).double()
     couplings = layer.route(children).couplings  # [b h w k i j]
     if competition == "window":
         torch.testing.assert_close(couplings.sum(-1), torch.ones_like(couplings[..., 0]))
@@ -177,7 +177,7 @@ def test_a_routing_may_see_who_competes(competition):
             total[:, y + k // 3, x + k % 3] += couplings[:, y, x, k].sum(-1)
         torch.testing.assert_close(total, torch.ones_like(total))
     assert_same(
-        lambda: tc.ConvCapsules(2, 3, 4, 4, 3, routing=Sinkhorn(2), competition=competition), capsules(3, 5, 5, 2, 4)
+        lambda: tc.ConvCapsules2d(2, 3, 4, 4, 3, routing=Sinkhorn(2), competition=competition), capsules(3, 5, 5, 2, 4)
     )
 
 
@@ -187,7 +187,7 @@ def test_a_routing_may_see_who_competes(competition):
 @pytest.mark.parametrize("routing", sorted(set(tc.ROUTINGS) - {"kde"}))
 def test_no_layer_waits_for_its_device(routing):
     """kde looks at values where that costs nothing, on CPUs only."""
-    grid = tc.ConvCapsules(2, 3, 4, 4, 3, routing=routing, padding=1)
+    grid = tc.ConvCapsules2d(2, 3, 4, 4, 3, routing=routing, padding=1)
     classes = tc.ClassCapsules(3, 4, 4, 4, routing=routing)
     poses = torch.randn(2, 5, 5, 2, 4, requires_grad=True)
     children = tc.Capsules(poses, torch.rand(2, 5, 5, 2))

@@ -19,9 +19,11 @@ LAYERS = {
     "dense kde": (lambda: tc.DenseCapsules(6, 3, 4, 5, routing="kde"), (6,)),
     "dense attention": (lambda: tc.DenseCapsules(6, 3, 4, 5, routing="attention"), (6,)),
     "factorized": (lambda: tc.DenseCapsules(6, 3, 4, 5, votes="factorized", gradients="last"), (6,)),
-    "conv": (lambda: tc.ConvCapsules(2, 3, 4, 4, 3, 2, 1, votes="matrix", routing="em", iterations=2), (5, 5, 2)),
-    "window": (lambda: tc.ConvCapsules(2, 3, 4, 4, 3, competition="window"), (5, 5, 2)),
-    "conv 1d": (lambda: tc.ConvCapsules(2, 3, 4, 4, 3, dimensions=1, leaky=True), (7, 2)),
+    "conv": (lambda: tc.ConvCapsules2d(2, 3, 4, 4, 3, 2, 1, votes="matrix", routing="em", iterations=2), (5, 5, 2)),
+    "window": (lambda: tc.ConvCapsules2d(2, 3, 4, 4, 3, competition="window"), (5, 5, 2)),
+    "conv 1d": (lambda: tc.ConvCapsules1d(2, 3, 4, 4, 3, leaky=True), (7, 2)),
+    "conv 3d": (lambda: tc.ConvCapsules3d(2, 3, 4, 4, 2, padding=1, dilation=2), (2, 3, 3, 2)),
+    "transposed": (lambda: tc.ConvTransposeCapsules2d(2, 3, 4, 4, 2, 3, routing="em", iterations=2), (2, 2, 2)),
     "classes": (lambda: tc.ClassCapsules(2, 3, 4, 4), (3, 4, 2)),
 }
 

@@ -1,7 +1,7 @@
 """The values that flow between layers, and the letters of their axes.
 
 Letters, the same in annotations, einsum strings and comments: ``b`` batch, ``i`` child capsule, ``j`` parent
-capsule, ``e`` child pose, ``d`` vote and parent pose, ``h w`` grid, ``t`` token, ``k`` kernel offset,
+capsule, ``e`` child pose, ``d`` vote and parent pose, ``h w`` grid, ``z`` its depth, ``t`` token, ``k`` kernel offset,
 ``c`` channel, ``y`` class. The pose is the last axis, the capsule the one before it.
 """
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from torchcaps._core.errors import input_error, shape_text
 
+GRIDS = {1: "t", 2: "h w", 3: "z h w"}  # the letters of a grid, by the number of its axes
 Poses = Float[Tensor, "*b i e"]
 Activations = Float[Tensor, "*b i"]
 Mask = Bool[Tensor, "*b i"]
@@ -25,7 +26,7 @@ Couplings = Float[Tensor, "*b i j"]
 class Capsules(NamedTuple):
     """What a layer takes and gives: poses [*b i e], activations [*b i] and, for padded children, a mask [*b i].
 
-    The mask is True where a capsule is real. A grid of capsules is [b h w i e] (or [b t i e]).
+    The mask is True where a capsule is real. A grid of capsules is [b h w i e] (or [b t i e], or [b z h w i e]).
     """
 
     poses: Tensor
@@ -56,6 +57,10 @@ class Routed(NamedTuple):
     poses: Tensor
     activations: Tensor
     couplings: Tensor
+
+    def to(self, *args: Any, **options: Any) -> Routed:
+        """The same on another device, or of another dtype, as `Tensor.to`."""
+        return Routed(*(part.to(*args, **options) for part in self))
 
 
 class Step(NamedTuple):

@@ -17,7 +17,8 @@ from torchcaps.analysis.layers import CLASSES, children_of_layers, named_layers,
 from torchcaps.analysis.moves import Mirror, Moves, mirrors, responses
 from torchcaps.data import Batch, DatasetExamples, Examples, Labeled, PairSet, split
 from torchcaps.data.own import hold_out_share
-from torchcaps.layers import ConvCapsules, PrimaryCapsules, RoutedLayer
+from torchcaps.layers import PrimaryCapsules, RoutedLayer
+from torchcaps.layers.windowed import WindowedLayer
 from torchcaps.models import CapsuleModel, TextModel
 from torchcaps.routing import Routing
 
@@ -179,7 +180,7 @@ def coupling_facts(model: nn.Module, data: Examples, batch_size: int = 16) -> di
     lots = [truth[torch.randperm(len(truth), generator=draws)] for _ in range(SHUFFLES)]
     labels = torch.stack([truth, *lots], -1).split(batch_size)
     tallies = {
-        name: CouplingTally(classes, leaky=layer.routing.leaky, alike=texts and not isinstance(layer, ConvCapsules))
+        name: CouplingTally(classes, leaky=layer.routing.leaky, alike=texts and not isinstance(layer, WindowedLayer))
         for name, layer in layers.items()
     }
     device = next(model.parameters()).device

@@ -18,10 +18,10 @@ from torchcaps._core.errors import check_count, input_error
 from torchcaps._core.types import Capsules
 from torchcaps.analysis.evaluate import in_eval_mode
 from torchcaps.analysis.places import part_maps, receptive_fields
-from torchcaps.layers import ConvCapsules, RoutedLayer
+from torchcaps.layers import RoutedLayer
+from torchcaps.layers.windowed import WindowedLayer
 from torchcaps.models import CapsuleModel, ImageModel
 from torchcaps.models.base import fit_layer
-from torchcaps.votes.windows import windows_of
 
 Box = tuple[int, int, int, int]
 
@@ -264,9 +264,9 @@ def _node(traced: Traced, layer: int, number: int) -> Node:
 def _seen(layer: RoutedLayer, children: Capsules) -> Tensor:
     """The children that the parents at each place look at, [p i], counted over the whole grid; -1 for padding."""
     numbers = torch.arange(children.activations[0].numel()).view(children.activations.shape[1:])
-    if not isinstance(layer, ConvCapsules):
+    if not isinstance(layer, WindowedLayer):
         return numbers.view(1, -1)
-    windows = windows_of(tuple(children.poses.shape[1:-2]), layer.kernel_size, layer.stride, layer.padding)
+    windows = layer.windows(tuple(children.poses.shape[1:-2]))
     inside = windows.of(numbers[None] + 1) - 1  # padding is zero
     return inside.flatten(1 + layer.dimensions).flatten(0, layer.dimensions)
 

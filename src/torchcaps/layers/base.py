@@ -99,11 +99,18 @@ class RoutedLayer(nn.Module):
         """For a skip connection: the child in the place of each parent."""
         return children
 
-    def _joined(self, parents: Routed, children: Capsules) -> Routed:
-        if not self.skip:
-            return parents
-        poses, activations, _ = add_children(Capsules(*parents[:2]), self._in_place(children))
-        return parents._replace(poses=poses, activations=activations)
+    def _joined(self, poses: Tensor, activations: Tensor, children: Capsules, gathered: Gathered) -> Capsules:
+        """The parents as the layer gives them: silent where there are none, with a child in its place added."""
+        parents = Capsules(poses, activations, gathered.parent_mask)
+        if parents.mask is not None:
+            parents = parents._replace(
+                poses=parents.silent_poses(), activations=activations.masked_fill(~parents.mask, 0)
+            )
+        return add_children(parents, self._in_place(children)) if self.skip else parents
+
+    def _finished(self, routed: Routed, children: Capsules, gathered: Gathered) -> Routed:
+        poses, activations, _ = self._joined(routed.poses, routed.activations, children, gathered)
+        return self._laid_out(Routed(poses, activations, routed.couplings))
 
     def _laid_out(self, routed: Routed) -> Routed:
         """The couplings in the layer's own shape."""
@@ -127,8 +134,11 @@ class RoutedLayer(nn.Module):
 
         A routing that never ran is taken to ask for sums only.
         """
+        return self._planned(self.gather(children))
+
+    def _planned(self, gathered: Gathered) -> Plan:
         with torch.random.fork_rng(devices=[]):
-            return choose(self._job(self.gather(children)))
+            return choose(self._job(gathered))
 
     if TYPE_CHECKING:  # torch gives Any
 
@@ -136,19 +146,25 @@ class RoutedLayer(nn.Module):
 
     def forward(self, children: Capsules) -> Capsules:
         """The parents of these children."""
-        gathered = self.gather(children)
+        return self._parents(children, self.gather(children))
+
+    def _parents(self, children: Capsules, gathered: Gathered) -> Capsules:
         poses, activations = route(self._job(gathered), 2, self._said)
-        parents = Capsules(poses, activations, gathered.parent_mask)
-        return add_children(parents, self._in_place(children)) if self.skip else parents
+        return self._joined(poses, activations, children, gathered)
 
     def route(self, children: Capsules, couplings: Tensor | None = None) -> Routed:
         """The parents together with the couplings that made them; from given couplings (in that shape) if any."""
-        routed = Routed(*route(self._job(self.gather(children), couplings), 3, self._said))
-        return self._laid_out(self._joined(routed, children))
+        return self._routed(children, self.gather(children), couplings)
+
+    def _routed(self, children: Capsules, gathered: Gathered, couplings: Tensor | None) -> Routed:
+        routed = Routed(*route(self._job(gathered, couplings), 3, self._said))
+        return self._finished(routed, children, gathered)
 
     def trace(self, children: Capsules, couplings: Tensor | None = None) -> list[Step]:
         """The routing's `Routed` and objective after every iteration."""
-        gathered = self.gather(children)
+        return self._traced(children, self.gather(children), couplings)
+
+    def _traced(self, children: Capsules, gathered: Gathered, couplings: Tensor | None) -> list[Step]:
         steps = self.routing.trace(
             self.vote(gathered),
             gathered.activations,
@@ -156,7 +172,7 @@ class RoutedLayer(nn.Module):
             couplings=None if couplings is None else self._flat(couplings),
             over_parents=gathered.over_parents,
         )
-        return [Step(self._laid_out(self._joined(step.routed, children)), step.objective) for step in steps]
+        return [Step(self._finished(step.routed, children, gathered), step.objective) for step in steps]
 
 
 # What a user may tell a routed layer, beside the options of its routing.

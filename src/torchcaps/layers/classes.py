@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchcaps._core.errors import check_choice, input_error
-from torchcaps._core.types import Capsules, check_capsules
+from torchcaps._core.types import GRIDS, Capsules, check_capsules
 from torchcaps.layers.base import RoutedLayer
 from torchcaps.layers.coordinates import check_coordinates, coordinates_of
 from torchcaps.routing import Routing
@@ -17,7 +17,7 @@ from torchcaps.votes.transforms import VoteTransform
 
 
 class ClassCapsules(RoutedLayer):
-    """Children on a grid [b h w i e] (or [b t i e]) to classes [b j d]; the couplings are [b (h w i) j].
+    """Children on a grid [b h w i e] (or [b t i e], [b z h w i e]) to classes [b j d]; the couplings are [b (h w i) j].
 
     in_capsules counts the types of children at one position. coordinates: "column" (the paper), "first" (the official
     code; vectors) or None; coordinate_scale is the width of the grid in these coordinates. Further arguments are
@@ -38,7 +38,7 @@ class ClassCapsules(RoutedLayer):
         dimensions: int = 2,
         **options: Any,
     ) -> None:
-        check_choice("ClassCapsules", "dimensions", dimensions, [1, 2])
+        check_choice("ClassCapsules", "dimensions", dimensions, list(GRIDS))
         if coordinates is not None:
             check_coordinates("ClassCapsules", coordinates, out_dim, dimensions)
         sizes = (in_capsules, out_capsules, in_dim, out_dim)
@@ -52,10 +52,8 @@ class ClassCapsules(RoutedLayer):
         self.coordinate_scale = coordinate_scale
 
     def _checked(self, children: Capsules) -> Capsules:
-        axes = "b h w i e" if self.dimensions == 2 else "b t i e"
-        check_capsules(
-            "ClassCapsules", children, self.dimensions + 3, axes, self.transform.in_capsules, self.transform.in_dim
-        )
+        rank, axes = self.dimensions + 3, f"b {GRIDS[self.dimensions]} i e"
+        check_capsules("ClassCapsules", children, rank, axes, self.transform.in_capsules, self.transform.in_dim)
         return children
 
     def _gather(self, children: Capsules) -> Gathered:

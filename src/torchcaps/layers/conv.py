@@ -9,30 +9,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from torchcaps._core.errors import check_choice, check_count, input_error
-from torchcaps._core.types import Capsules, Routed, check_capsules
-from torchcaps.layers.base import RoutedLayer
+from torchcaps._core.errors import input_error
+from torchcaps._core.types import Capsules
 from torchcaps.layers.residual import at_centers, check_skip
+from torchcaps.layers.windowed import WindowedLayer
 from torchcaps.routing import Routing
-from torchcaps.votes.job import Gathered
 from torchcaps.votes.transforms import VoteTransform
-from torchcaps.votes.windows import Sizes, Windows, windows_of
+from torchcaps.votes.windows import Sizes, Windows, span_of, strided_count, windows_of
 
 
-class ConvCapsules(RoutedLayer):
-    """Children on a grid [b h w i e] to parents on a smaller grid [b h' w' j d]; in one dimension [b t i e].
-
-    in_capsules and out_capsules count the types at one position. competition: "grid" (a child is shared among all
-    parents that see it) or "window" (each window routes for itself). The couplings are [b h' w' k i j], k running over
-    the kernel row by row. Children that no window sees are left out; those outside the grid (padding) are masked.
-    Where children carry a mask, parents do too: a parent is real if its window holds a real child and would be there
-    on a grid that ends with the last real position, so the length of the padding never changes a result.
-    Further arguments are those of `DenseCapsules`.
-    """
-
+class _ConvCapsules(WindowedLayer):
     def __init__(
         self,
         in_capsules: int,
@@ -42,85 +28,66 @@ class ConvCapsules(RoutedLayer):
         kernel_size: int | Sizes,
         stride: int | Sizes = 1,
         padding: int | Sizes = 0,
+        dilation: int | Sizes = 1,
         *,
-        dimensions: int = 2,
         competition: str = "grid",
         votes: str | VoteTransform = "full",
         routing: str | Routing = "dynamic",
         **options: Any,
     ) -> None:
-        check_choice("ConvCapsules", "dimensions", dimensions, [1, 2])
-        check_choice("ConvCapsules", "competition", competition, ["grid", "window"])
-        kernel = _per_axis("kernel_size", kernel_size, dimensions, 1)
-        strides = _per_axis("stride", stride, dimensions, 1)
-        check_count("ConvCapsules", "in_capsules", in_capsules)
-        views = [-(-k // s) for k, s in zip(kernel, strides, strict=True)] if competition == "grid" else []
-        sizes = (math.prod(kernel) * in_capsules, out_capsules, in_dim, out_dim)
-        # Half-way between the rivals at the start and those left when a child has found its window.
-        options.setdefault("rivals", math.prod(views) ** 0.5 * out_capsules)
-        super().__init__(*sizes, votes=votes, routing=routing, **options)
-        self.kernel_size = kernel
-        self.stride = strides
-        self.padding = _per_axis("padding", padding, dimensions, 0)
-        if any(p >= k for p, k in zip(self.padding, kernel, strict=True)):
-            got = f"padding={self.padding} for kernel_size={kernel}"
-            raise input_error("ConvCapsules", "padding below kernel_size", got, "Use less padding.")
+        sizes, where = (in_capsules, out_capsules, in_dim, out_dim), (kernel_size, stride, padding, dilation)
+        super().__init__(*sizes, *where, competition=competition, votes=votes, routing=routing, **options)
+        owner = type(self).__name__
+        got = f"padding={self.padding} for kernel_size={self.kernel_size}"
+        if max(self.dilation) > 1:
+            got += f" and dilation={self.dilation}"
+        if any(p >= s for p, s in zip(self.padding, span_of(self.kernel_size, self.dilation), strict=True)):
+            raise input_error(owner, "padding below kernel_size (dilated)", got, "Use less padding.")
         if self.skip:
-            check_skip("ConvCapsules", in_capsules, out_capsules, in_dim, out_dim)
-            if any(p > k // 2 for p, k in zip(self.padding, kernel, strict=True)):
-                got = f"padding={self.padding} for kernel_size={kernel}"
-                raise input_error(
-                    "ConvCapsules", "padding of at most half a kernel for skip=True", got, "Use less padding."
-                )
-        self.dimensions = dimensions
-        self.competition = competition
-        self.in_capsules = in_capsules
+            check_skip(owner, in_capsules, out_capsules, in_dim, out_dim)
+            middles = [k // 2 * d for k, d in zip(self.kernel_size, self.dilation, strict=True)]
+            if any(p > middle for p, middle in zip(self.padding, middles, strict=True)):
+                raise input_error(owner, "padding of at most half a kernel for skip=True", got, "Use less padding.")
 
-    def _checked(self, children: Capsules) -> Capsules:
-        axes = "b h w i e" if self.dimensions == 2 else "b t i e"
-        check_capsules("ConvCapsules", children, self.dimensions + 3, axes, self.in_capsules, self.transform.in_dim)
-        return children
+    def _sees(self, kernel: Sizes, stride: Sizes, dilation: Sizes) -> tuple[int, int]:
+        return math.prod(kernel), strided_count(kernel, stride, dilation)
+
+    def windows(self, grid: Sizes) -> Windows:
+        found = windows_of(grid, self.kernel_size, self.stride, self.padding, self.dilation)
+        if min(found.out) < 1:
+            expected = f"a grid that a kernel of {found.span} fits into"
+            remedy = "Use a smaller kernel_size or dilation, or padding."
+            raise input_error(type(self).__name__, expected, f"a grid of {grid}", remedy)
+        return found
 
     def _in_place(self, children: Capsules) -> Capsules:
-        where = (self.kernel_size, self.stride, self.padding)
-        return Capsules(*(None if part is None else at_centers(part, *where) for part in children))  # type: ignore[arg-type]
-
-    def _gather(self, children: Capsules) -> Gathered:
-        self._checked(children)
-        windows = windows_of(tuple(children.poses.shape[1:-2]), self.kernel_size, self.stride, self.padding)
-        if min(windows.out) < 1:
-            got = f"a grid of {windows.grid}"
-            expected = f"a grid that a kernel of {self.kernel_size} fits into"
-            raise input_error("ConvCapsules", expected, got, "Use a smaller kernel_size, or padding.")
-        mask, parent_mask = self._masks(children, windows)
-        return Gathered(children, windows, across=self.competition == "grid", mask=mask, parent_mask=parent_mask)
-
-    def _masks(self, children: Capsules, windows: Windows) -> tuple[Tensor | None, Tensor | None]:
-        """Which children of each window are real, [b h' w' (k i)], and which parents, [b h' w' j]."""
-        if children.mask is None and not any(self.padding):
-            return None, None
-        real = torch.ones_like(children.activations, dtype=torch.bool) if children.mask is None else children.mask
-        seen = windows.of(real)  # [b h' w' k k i]
-        mask = seen.flatten(1 + self.dimensions)
-        if children.mask is None:
-            return mask, None
-        inside = windows.inside(real.any(-1)) & mask.any(-1)
-        # A parent that is padding takes part in no competition: its window's children are masked in that window.
-        return mask & inside.unsqueeze(-1), inside.unsqueeze(-1).expand(*inside.shape, self.transform.out_capsules)
-
-    def _laid_out(self, routed: Routed) -> Routed:
-        return routed._replace(couplings=routed.couplings.unflatten(-2, (-1, self.in_capsules)))
-
-    def _flat(self, couplings: Tensor) -> Tensor:
-        return couplings.flatten(-3, -2)
+        windows = self._windows_of(children)
+        return Capsules(*(None if part is None else at_centers(part, windows) for part in children))  # type: ignore[arg-type]
 
 
-def _per_axis(name: str, value: int | Sizes, dimensions: int, low: int) -> Sizes:
-    sizes = tuple(value) if isinstance(value, tuple | list) else (value,) * dimensions
-    if len(sizes) != dimensions:
-        raise input_error(
-            "ConvCapsules", f"{name} with {dimensions} numbers", sizes, "Give a number, or one for each axis."
-        )
-    for size in sizes:
-        check_count("ConvCapsules", name, size, low)
-    return sizes
+class ConvCapsules1d(_ConvCapsules):
+    """Children on a line [b t i e] to parents on a line [b t' j d]; arguments as in `ConvCapsules2d`."""
+
+    dimensions = 1
+
+
+class ConvCapsules2d(_ConvCapsules):
+    """Children on a grid [b h w i e] to parents on a smaller grid [b h' w' j d].
+
+    in_capsules and out_capsules count the types at one position. kernel_size, stride, padding and dilation are those of
+    `torch.nn.Conv2d`: a number, or one for each axis. competition: "grid" (a child is shared among all parents that see
+    it) or "window" (each window routes for itself). The couplings are [b h' w' k i j], k running over the kernel row by
+    row. Children that no window sees are left out; those outside the grid (padding) are masked.
+    Where children carry a mask, parents do too: a parent is real if its window holds a real child and would be there
+    on a grid that ends with the last real position, so the length of the padding never changes a result. Parents that
+    are not real have zero poses and activations.
+    Further arguments are those of `DenseCapsules`.
+    """
+
+    dimensions = 2
+
+
+class ConvCapsules3d(_ConvCapsules):
+    """Children on a grid [b z h w i e] to parents [b z' h' w' j d]; arguments as in `ConvCapsules2d`."""
+
+    dimensions = 3

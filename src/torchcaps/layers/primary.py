@@ -12,12 +12,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcaps._core.errors import check_choice, input_error, shape_text
-from torchcaps._core.types import Capsules
+from torchcaps._core.types import GRIDS, Capsules
 from torchcaps.functional import SQUASHES, length, squash
+
+CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
 class PrimaryCapsules(nn.Module):
-    """Features [b c h w] (or [b c t]) to a grid of capsules [b h w i e].
+    """Features [b c h w] (or [b c t], [b c z h w]) to a grid of capsules [b h w i e].
 
     kind: "vector" (squashed poses, activations are lengths) or "matrix" (poses as they come, activations from a
     sigmoid of their own). groups is that of the convolution (a depthwise one takes groups=in_channels).
@@ -40,8 +42,8 @@ class PrimaryCapsules(nn.Module):
         super().__init__()
         check_choice("PrimaryCapsules", "kind", kind, ["vector", "matrix"])
         check_choice("PrimaryCapsules", "squash", squash, list(SQUASHES))
-        check_choice("PrimaryCapsules", "dimensions", dimensions, [1, 2])
-        convolution: Any = nn.Conv2d if dimensions == 2 else nn.Conv1d
+        check_choice("PrimaryCapsules", "dimensions", dimensions, list(CONVOLUTIONS))
+        convolution = CONVOLUTIONS[dimensions]
         self.in_channels = in_channels
         self.out_capsules = out_capsules
         self.out_dim = out_dim
@@ -61,8 +63,7 @@ class PrimaryCapsules(nn.Module):
             got = f"a {type(features).__name__}"
             raise input_error("PrimaryCapsules", "a feature map as a tensor", got, "Pass what an encoder gives.")
         if features.ndim != self.dimensions + 2 or features.shape[1] != self.in_channels:
-            axes = "b c h w" if self.dimensions == 2 else "b c t"
-            expected = f"features [{axes}] with c={self.in_channels}"
+            expected = f"features [b c {GRIDS[self.dimensions]}] with c={self.in_channels}"
             remedy = "Give a feature map of that shape, or set in_channels and dimensions."
             raise input_error("PrimaryCapsules", expected, shape_text(features.shape), remedy)
         poses = rearrange(self.poses(features), "b (i e) ... -> b ... i e", i=self.out_capsules).contiguous()

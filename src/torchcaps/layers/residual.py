@@ -8,9 +8,11 @@ however deep it is.
 from __future__ import annotations
 
 from torch import Tensor
+from torch.nn.functional import pad
 
 from torchcaps._core.errors import input_error
 from torchcaps._core.types import Capsules
+from torchcaps.votes.windows import Windows
 
 
 def check_skip(owner: str, types: int | None, out_capsules: int, in_dim: int, out_dim: int) -> None:
@@ -21,11 +23,15 @@ def check_skip(owner: str, types: int | None, out_capsules: int, in_dim: int, ou
         raise input_error(owner, expected, got, "Choose equal sizes, or skip=False.")
 
 
-def at_centers(values: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...]) -> Tensor:
-    """Values of places [b *grid ...] at the middle of each window, [b *out ...]."""
-    for axis, (k, s, p) in enumerate(zip(kernel, stride, padding, strict=True), 1):
-        first, count = k // 2 - p, (values.shape[axis] + 2 * p - k) // s + 1
-        values = values[(slice(None),) * axis + (slice(first, first + s * (count - 1) + 1, s),)]
+def at_centers(values: Tensor, windows: Windows) -> Tensor:
+    """Values of places [b *grid ...] at the middle of each window, [b *out ...]; zero where that is outside."""
+    for axis, count in enumerate(windows.out):
+        stride, size = windows.stride[axis], values.shape[1 + axis]
+        first = windows.kernel[axis] // 2 * windows.dilation[axis] - windows.padding[axis]
+        end = first + stride * (count - 1) + 1
+        if end > size:  # an even kernel with padding reaches beyond the last place
+            values = pad(values, [0, 0] * (values.ndim - 2 - axis) + [0, end - size])
+        values = values[(slice(None),) * (1 + axis) + (slice(first, end, stride),)]
     return values
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from torchcaps._core.errors import check_choice, check_count, input_error
-from torchcaps.layers import ClassCapsules, ConvCapsules, Decoder, PrimaryCapsules, RoutedLayer
+from torchcaps.layers import ClassCapsules, ConvCapsules2d, Decoder, PrimaryCapsules, RoutedLayer
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
 from torchcaps.models.matrix import listens
 from torchcaps.models.recipes import MATRIX, Recipe
@@ -65,7 +65,7 @@ class DeepCapsules(CapsuleModel):
         stem, width = _stem(image_shape, channels)
         kind = "matrix" if listens(routing, options) else "vector"
         blocks: list[RoutedLayer] = [
-            ConvCapsules(capsules, capsules, DIM, DIM, 3, padding=1, **{"skip": True, **options})
+            ConvCapsules2d(capsules, capsules, DIM, DIM, 3, padding=1, **{"skip": True, **options})
             for _ in range(depth - 1)
         ]
         options.pop("skip", None)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from torchcaps._core.errors import check_choice, input_error
-from torchcaps.layers import ClassCapsules, ConvCapsules, Decoder, PrimaryCapsules
+from torchcaps.layers import ClassCapsules, ConvCapsules2d, Decoder, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
 from torchcaps.models.crops import taken
 from torchcaps.models.recipes import HINTON, MATRIX, NORB, ROUTING_OPTIONS, Recipe
@@ -72,8 +72,8 @@ class MatrixCapsules(CapsuleModel):
             nn.Sequential(*stem),
             PrimaryCapsules(a, b, 16, kind=kind),
             [
-                ConvCapsules(b, c, 16, 16, 3, stride=2, **options),
-                ConvCapsules(c, d, 16, 16, 3, **options),
+                ConvCapsules2d(b, c, 16, 16, 3, stride=2, **options),
+                ConvCapsules2d(c, d, 16, 16, 3, **options),
                 ClassCapsules(d, classes, 16, 16, coordinates=coordinates, **options),
             ],
             make_decoder(decoder, classes, image_shape),

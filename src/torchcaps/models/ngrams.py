@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps._core.types import Capsules, Step
-from torchcaps.layers import ClassCapsules, ConvCapsules, DenseCapsules, PrimaryCapsules, RoutedLayer
+from torchcaps.layers import ClassCapsules, ConvCapsules1d, DenseCapsules, PrimaryCapsules, RoutedLayer
 
 
 def ngram_starts(count: int, ngram: int, stride: int, padding: bool) -> Tensor:
@@ -51,7 +51,7 @@ class Branch(nn.Module):
         layers: list[RoutedLayer] = []
         if window:
             sizes = (capsules, window_capsules, capsule_dim, capsule_dim, window)
-            layers.append(ConvCapsules(*sizes, dimensions=1, competition="window", votes=votes, **options))
+            layers.append(ConvCapsules1d(*sizes, competition="window", votes=votes, **options))
         if votes == "shared":
             last = (None, parents, capsule_dim, capsule_dim)
             layers.append(DenseCapsules(*last, votes=votes, expected_children=20 * children, **options))

@@ -25,13 +25,10 @@ from torchcaps.routing.competition import (
     over_own_parents,
     sample_parents,
     scores_of,
+    silent_votes,
 )
 from torchcaps.votes.algebra import Votes, as_votes
 from torchcaps.votes.bounds import bounded
-
-
-def _cast(routed: Routed, dtype: torch.dtype) -> Routed:
-    return Routed(*(part.to(dtype) for part in routed))
 
 
 def _moved(routed: Routed, pivot: Tensor | None) -> Routed:
@@ -85,7 +82,8 @@ class Routing(nn.Module):
         """M-step: the clusters that best explain the votes under these weights (couplings times child weights).
 
         Where `translation_equivariant` is true, there is one more argument: `origin` [*b j d], the place of zero among
-        the votes. Where `needs_child_weights` is: `child_weights` [*b i], the children's own weights.
+        the votes. Where `needs_child_weights` is: `child_weights` [*b i], the children's own weights. An `update` that
+        has one more argument, `over_parents`, is told who competes, as `assign` is.
         """
         raise NotImplementedError
 
@@ -185,15 +183,13 @@ class Routing(nn.Module):
         given = votes.dtype
         with no_autocast(device):
             if isinstance(votes, Tensor):
-                votes = votes.float() if given in HALVES else votes
-                if mask is not None:
-                    votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever stands in the padding, NaN too
+                votes = silent_votes(votes.float() if given in HALVES else votes, mask, over_parents.pairs)
             routed = self._iterate(as_votes(votes), activations, mask, couplings, kept, over_parents, steps)
         if autocast or votes.dtype == given:
             return routed
         if steps is not None:
-            steps[:] = [Step(_cast(step.routed, given), step.objective) for step in steps]
-        return _cast(routed, given)
+            steps[:] = [Step(step.routed.to(given), step.objective) for step in steps]
+        return routed.to(given)
 
     def _iterate(
         self,
@@ -217,13 +213,15 @@ class Routing(nn.Module):
             kept = self.draw(weights, votes.shape[-2])
 
         last = self.iterations - 1
-        place: dict[str, Tensor] = {}
+        place: dict[str, Any] = {}
         pivot: Tensor | None = None
         if self.translation_equivariant:
-            votes, pivot = votes.centered(mask)
+            votes, pivot = votes.centered(mask, over_parents.pairs)
             place["origin"] = -pivot
         if self.needs_child_weights:
             place["child_weights"] = weights
+        if takes(type(self).update, "over_parents"):
+            place["over_parents"] = over_parents
         beside = {"over_parents": over_parents} if takes(type(self).assign, "over_parents") else {}
 
         def update(couplings: Tensor, clusters: Any, step: int) -> Any:
@@ -235,10 +233,10 @@ class Routing(nn.Module):
             scores = self.initial_scores(votes, weights)
             alike = last and steps is None and kept is None and (rivals.local or mask is None)
             even = rivals.even(scores, self.leaky) if alike and self._is_plain("initial_scores", "compete") else None
-            couplings = self.compete(scores, mask, kept, rivals) if even is None else even
+            couplings = rivals.present(self.compete(scores, mask, kept, rivals)) if even is None else even
         else:
             rivals = careful if over_parents is over_own_parents else over_parents
-            couplings = couplings.to(votes.dtype)
+            couplings = rivals.present(couplings.to(votes.dtype))
             scores = scores_of(couplings, over_parents, leaky=self.leaky) if self.iterations > 1 else couplings
             couplings = mask_fill(couplings, mask, kept, 0)
 
@@ -255,7 +253,7 @@ class Routing(nn.Module):
                     break
                 scores = self.assign(votes, clusters, scores, step, **beside)
                 masked = None if unseen and step < last - 1 else mask
-                couplings = self.compete(scores, masked, kept, rivals)
+                couplings = rivals.present(self.compete(scores, masked, kept, rivals))
         del scores  # as large as the couplings
         clusters = update(couplings, clusters, last)
         if steps is not None:
@@ -276,7 +274,8 @@ class Routing(nn.Module):
         over_parents: OverParents,
         pivot: Tensor | None,
     ) -> Step:
-        whole = over_parents.local  # objectives are written for children whose parents are all here
+        # Objectives are written for children whose parents are all here.
+        whole = over_parents.local and over_parents.pairs is None
         objective = self.objective(votes, couplings, weights, clusters, step) if whole else None
         return Step(_moved(self.read(clusters, couplings, weights), pivot), objective)
 

@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from torchcaps._core.types import Activations, Couplings, Mask
 from torchcaps.functional import safe_log
-from torchcaps.votes.competition import Competition, careful, mask_fill, over_own_parents
+from torchcaps.votes.competition import Competition, careful, mask_fill, over_own_parents, silent_votes
 
 OverParents = Competition
 
@@ -32,6 +32,7 @@ __all__ = [
     "over_own_parents",
     "sample_parents",
     "scores_of",
+    "silent_votes",
 ]
 
 

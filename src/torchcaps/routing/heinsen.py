@@ -19,6 +19,7 @@ from torch.nn.functional import logsigmoid
 
 from torchcaps._core.errors import input_error
 from torchcaps._core.types import Activations, Couplings
+from torchcaps.routing.competition import OverParents, over_own_parents
 from torchcaps.routing.gaussian import Gaussian, Mixture
 from torchcaps.votes.algebra import Votes
 
@@ -66,6 +67,7 @@ class Heinsen(Gaussian):
         step: int,
         origin: Tensor | None = None,
         child_weights: Activations | None = None,
+        over_parents: OverParents = over_own_parents,
     ) -> Mixture:
         """The M-step of a mixture, with the logistic of the net benefit as its prior.
 
@@ -73,6 +75,7 @@ class Heinsen(Gaussian):
         """
         used = weights  # D-step
         ignored = (weights.sum(-1) if child_weights is None else child_weights).unsqueeze(-1) - used
+        ignored = over_parents.present(ignored)  # nobody ignores a child that it is not connected with
         benefit = (self.beta_use * used - self.beta_ignore * ignored).sum(-2)
         return super().update(votes, weights, previous, step, origin)._replace(log_prior=logsigmoid(benefit))
 

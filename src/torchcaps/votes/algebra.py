@@ -97,13 +97,20 @@ class Votes:
         other._origin = self._place(offset)
         return other
 
-    def centered(self, mask: Tensor | None) -> tuple[Votes, Tensor]:
-        """The votes less their mean over the (real) children, and that mean [*b j d], which counts as a constant."""
+    def centered(self, mask: Tensor | None, pairs: Tensor | None = None) -> tuple[Votes, Tensor]:
+        """The votes less their mean over the (real) children, and that mean [*b j d], which counts as a constant.
+
+        pairs [*b i j]: the mean is over those of them that are there; None: all are.
+        """
         even = torch.ones((), dtype=self.dtype, device=self.device)
-        even = even.expand(self.shape[:-1]) if mask is None else mask.unsqueeze(-1).expand(self.shape[:-1]).to(even)
+        if pairs is not None:
+            mask = pairs if mask is None else pairs & mask.unsqueeze(-1)
+        elif mask is not None:
+            mask = mask.unsqueeze(-1)  # [*b i 1]
+        even = even.expand(self.shape[:-1]) if mask is None else mask.expand(self.shape[:-1]).to(even)
         with torch.no_grad():
             sums = self.combine(even)
-            count = self.shape[-3] if mask is None else mask.sum(-1).clamp(min=1)[..., None, None]
+            count = self.shape[-3] if mask is None else mask.sum(-2).clamp(min=1).unsqueeze(-1)
             pivot = (sums / max(count, 1) if isinstance(count, int) else sums / count).detach()  # forwards, too
         moved = self.shifted(pivot)
         moved._centered = True

@@ -29,11 +29,19 @@ def mask_fill(values: Tensor, mask: Tensor | None, kept: Tensor | None, fill: fl
     return values
 
 
+def silent_votes(votes: Tensor, mask: Tensor | None, pairs: Tensor | None) -> Tensor:
+    """Votes [*b i j d], zero for children outside the mask and pairs that are not there, whatever stood there."""
+    if mask is not None:
+        votes = votes.masked_fill(~mask[..., None, None], 0)
+    return votes if pairs is None else votes.masked_fill(~pairs.unsqueeze(-1), 0)
+
+
 class Competition:
     """All parents of a window compete: the axis j of [*b i j]."""
 
     local = True  # are all the parents that compete for a child on one axis j?
     out: tuple[int, ...] = ()  # else the grid of windows that have them
+    pairs: Tensor | None = None  # which pairs of child and parent there are, [*b i j]; None: all
 
     def __call__(self, values: Tensor, reduce: Reduce) -> Tensor:
         """Reduce [*b i j] over the parents that compete for a child, [*b i 1]. `reduce`: torch.sum or torch.amax."""
@@ -53,6 +61,10 @@ class Competition:
         """What `shares` gives for scores that are all the same, as scores `like` them, [*b i j]; None: ask `shares`."""
         return like.new_full((), 1 / (like.shape[-1] + leaky)).expand(like.shape)
 
+    def present(self, values: Tensor, fill: float = 0.0) -> Tensor:
+        """Values of pairs [*b i j], with `fill` for those pairs that are not there."""
+        return values if self.pairs is None else values.masked_fill(~self.pairs, fill)
+
     def for_windows(self, values: Tensor, like: Tensor) -> Tensor:
         """Values that are the same for all examples, of pairs [i j] or of the pairs of windows [h w i j], as `like`."""
         return values.expand(like.shape)
@@ -67,6 +79,24 @@ class OwnParents(Competition):
         if kept is not None or hard:
             return super().shares(scores, mask, kept, hard=hard, leaky=leaky)
         return mask_fill(_softmax(scores, leaky), mask, None, 0)
+
+
+class OverPairs(Competition):
+    """The parents that a child is connected with compete: the axis j of [*b i j], where pairs [*b i j] is True."""
+
+    def __init__(self, pairs: Tensor) -> None:
+        self.pairs = pairs
+
+    def __call__(self, values: Tensor, reduce: Reduce) -> Tensor:
+        return super().__call__(self.present(values, -math.inf if reduce is torch.amax else 0.0), reduce)
+
+    def shares(
+        self, scores: Tensor, mask: Tensor | None, kept: Tensor | None, *, hard: bool = False, leaky: bool = False
+    ) -> Tensor:
+        return super().shares(self.present(scores, -math.inf), mask, kept, hard=hard, leaky=leaky)
+
+    def even(self, like: Tensor, leaky: bool) -> Tensor | None:
+        return None
 
 
 over_own_parents = OwnParents()

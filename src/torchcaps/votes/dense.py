@@ -11,6 +11,7 @@ from torch import Tensor
 from torchcaps._core.precision import HALVES, autocasting
 from torchcaps.votes.algebra import Votes
 from torchcaps.votes.buffers import scratch
+from torchcaps.votes.competition import silent_votes
 from torchcaps.votes.engine import Plan, Refusal, plan_of_votes
 from torchcaps.votes.gradients import Columns
 from torchcaps.votes.job import Job, Part
@@ -123,8 +124,7 @@ class Dense:
                 if not autocasting(votes.device.type):
                     return votes
                 votes = votes.float()
-            if part.mask is not None:
-                votes = votes.masked_fill(~part.mask[..., None, None], 0)
+            votes = silent_votes(votes, part.mask, part.pairs)
             return Votes(DenseProducts(votes), votes)
 
         return plan_of_votes(self.name, job, weights, job.transform.out_dim, make)

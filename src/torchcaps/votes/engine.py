@@ -20,6 +20,7 @@ from torch import Tensor
 
 from torchcaps._core.types import Routed
 from torchcaps.votes.algebra import AnotherBackendError, Votes
+from torchcaps.votes.competition import OverPairs
 from torchcaps.votes.job import WANTED, Job, Part
 from torchcaps.votes.tiling import tiled
 
@@ -83,7 +84,8 @@ class PlanOfVotes(Plan):
     make: Callable[[Part, tuple[Tensor, ...]], Votes | Tensor]
 
     def route(self, part: Part, weights: tuple[Tensor, ...], routing: Any) -> Iterable[Tensor]:
-        beside = {"mask": part.mask, "couplings": part.couplings, "over_parents": self.job.gathered.over_parents}
+        over_parents = self.job.gathered.over_parents if part.pairs is None else OverPairs(part.pairs)
+        beside = {"mask": part.mask, "couplings": part.couplings, "over_parents": over_parents}
         if part.kept is not None:
             beside["kept"] = part.kept
         found: Routed = routing(self.make(part, weights), part.activations, **beside)
@@ -103,7 +105,7 @@ def plan_of_votes(
     """
     gathered = job.gathered
     axes = len(gathered.leading) if gathered.over_parents.local else 1
-    parts = (gathered.poses, gathered.activations, gathered.mask, job.couplings, job.kept)
+    parts = (gathered.poses, gathered.activations, gathered.mask, job.couplings, job.kept, gathered.pairs)
     rows = math.prod(gathered.leading[:axes])
     batch = Part(*(None if part is None else part.flatten(0, axes - 1) for part in parts))  # type: ignore[arg-type]
     each = job.pairs * (1 if axes > 1 else job.windows) * gathered.poses.element_size()

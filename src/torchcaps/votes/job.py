@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from torchcaps._core.precision import HALVES, autocasting
 from torchcaps._core.types import Capsules
-from torchcaps.votes.competition import Competition, OverGrid, over_own_parents
+from torchcaps.votes.competition import Competition, OverGrid, OverPairs, over_own_parents
 from torchcaps.votes.layout import why_not_eager
 from torchcaps.votes.linear import Linear
 from torchcaps.votes.windows import Windows
@@ -32,7 +32,7 @@ class Gathered:
 
     windows: None where every parent sees all places. shared: is the transform that of a place, the same for all?
     offsets [*grid d]: what is added to the votes of the children at a place. parent_mask [b *out j]: where parents of
-    padded children are padding too.
+    padded children are padding too. pairs [b i j]: the pairs of child and parent that are there; None: all.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class Gathered:
         parent_mask: Tensor | None = None,
         shared: bool = False,
         offsets: Tensor | None = None,
+        pairs: Tensor | None = None,
     ) -> None:
         self.places = math.prod(children.poses.shape[1:-2])
         self.types = children.poses.shape[-2]
@@ -54,8 +55,10 @@ class Gathered:
         self.offsets = None if offsets is None else offsets.reshape(self.places, -1)  # [q d]
         self.parent_mask = parent_mask
         self._mask = mask  # [b *out (k c)]
+        self.pairs = pairs
         self.over_parents: Competition = OverGrid(windows) if windows is not None and across else over_own_parents
-
+        if pairs is not None:
+            self.over_parents = OverPairs(pairs)
         self._made: dict[str, Tensor] = {}
 
     @property
@@ -103,6 +106,7 @@ class Part(NamedTuple):
     mask: Tensor | None = None
     couplings: Tensor | None = None
     kept: Tensor | None = None
+    pairs: Tensor | None = None
 
 
 class Job:
@@ -192,6 +196,8 @@ class Job:
             return "hooks look at votes"
         if self.half:
             return "half precision"
+        if self.gathered.pairs is not None:
+            return "not all pairs are there"
         if not self.transform.says_linear():
             return f"{type(self.transform).__name__} makes votes in its own way"
         found = self.transform.linear()

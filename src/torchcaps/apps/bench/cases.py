@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchcaps._core.types import Capsules
 from torchcaps.apps.bench import textbook
 from torchcaps.functional import length, squash
-from torchcaps.layers import ConvCapsules, DenseCapsules
+from torchcaps.layers import ConvCapsules2d, DenseCapsules
 from torchcaps.losses import margin_loss, reconstruction_loss
 from torchcaps.models import CapsuleModel, calibrate, create_model
 from torchcaps.routing import EM
@@ -97,7 +97,7 @@ def conv_em(
     iterations: int = 3,
     competition: str = "window",
 ) -> Built:
-    layer = ConvCapsules(
+    layer = ConvCapsules2d(
         children,
         parents,
         16,

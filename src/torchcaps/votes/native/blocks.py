@@ -64,7 +64,7 @@ class Blocks:
         rest = range(2, values.ndim + 1)
         laid = values.unflatten(0, (self.groups, -1)).permute(0, *rest, 1).contiguous()  # [m q c *rest l]
         if self.windows is not None:
-            if any(self.windows.padding):
+            if self.windows.sees_outside:
                 laid = torch.cat([laid, torch.zeros_like(laid[:, :1])], 1)
             laid = laid.index_select(
                 1, self.seen(values.device, self.windows.count - 1).flatten()
