@@ -21,8 +21,9 @@ from torchcaps._core.errors import input_error
 from torchcaps.analysis.evaluate import evaluate
 from torchcaps.models.pretrained import FOLDER
 from torchcaps.runs.config import TrainConfig, save_config
+from torchcaps.runs.parts import parts_for
 from torchcaps.runs.recipes import resolve
-from torchcaps.runs.run import Run, parts_for
+from torchcaps.runs.run import Run
 from torchcaps.train import train
 
 TITLES = {

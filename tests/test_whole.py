@@ -173,7 +173,7 @@ def test_a_closed_terminal_does_not_end_a_training(tmp_path):
 
 
 def test_what_ends_a_training_is_in_its_log(tmp_path, capsys, monkeypatch):
-    def broken(*_):
+    def broken(*_, **__):
         raise ZeroDivisionError("by mistake")
 
     monkeypatch.setattr("torchcaps.train.engine.prepare", broken)

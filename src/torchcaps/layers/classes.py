@@ -10,7 +10,7 @@ from typing import Any
 from torchcaps._core.errors import check_choice, input_error
 from torchcaps._core.types import GRIDS, Capsules, check_capsules
 from torchcaps.layers.base import RoutedLayer
-from torchcaps.layers.coordinates import check_coordinates, coordinates_of
+from torchcaps.layers.coordinates import check_coordinates, coordinates_of, coordinates_on
 from torchcaps.routing import Routing
 from torchcaps.votes.job import Gathered
 from torchcaps.votes.transforms import VoteTransform
@@ -58,8 +58,9 @@ class ClassCapsules(RoutedLayer):
 
     def _gather(self, children: Capsules) -> Gathered:
         self._checked(children)
-        grid, offsets = tuple(children.poses.shape[1:-2]), None
+        grid, offsets, known = tuple(children.poses.shape[1:-2]), None, None
         if self.coordinates is not None:
-            offsets = coordinates_of(grid, self.transform.out_dim, self.coordinates, self.coordinate_scale)
-            offsets = offsets.to(children.poses)
-        return Gathered(children, shared=True, offsets=offsets)
+            where = (grid, self.transform.out_dim, self.coordinates, self.coordinate_scale)
+            known = coordinates_of(*where)
+            offsets = coordinates_on(*where, children.poses.device, children.poses.dtype)
+        return Gathered(children, shared=True, offsets=offsets, known_offsets=known)

@@ -59,4 +59,20 @@ def _made(grid: tuple[int, ...], dim: int, place: str, scale: float) -> Tensor:
     return shift
 
 
+def coordinates_on(
+    grid: tuple[int, ...], dim: int, place: str, scale: float, device: torch.device, dtype: torch.dtype
+) -> Float[Tensor, "*grid d"]:
+    """`coordinates_of` on a device, copied there once."""
+    given = (grid, dim, place, scale, device, dtype)
+    return _cached_on(*given) if eager() else _made(*given[:4]).to(device, dtype)
+
+
+def _made_on(
+    grid: tuple[int, ...], dim: int, place: str, scale: float, device: torch.device, dtype: torch.dtype
+) -> Tensor:
+    with torch.inference_mode(False):
+        return _cached(grid, dim, place, scale).to(device, dtype)
+
+
 _cached = functools.lru_cache(maxsize=64)(_made)
+_cached_on = functools.lru_cache(maxsize=64)(_made_on)

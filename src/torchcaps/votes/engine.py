@@ -79,9 +79,10 @@ class Backend(Protocol):
 
 
 class PlanOfVotes(Plan):
-    """A plan that gives votes of gathered children to the routing. make: votes of a tile."""
+    """A plan that gives votes of gathered children to the routing. make: votes of a tile. cast: what results become."""
 
     make: Callable[[Part, tuple[Tensor, ...]], Votes | Tensor]
+    cast: torch.dtype | None = None
 
     def route(self, part: Part, weights: tuple[Tensor, ...], routing: Any) -> Iterable[Tensor]:
         over_parents = self.job.gathered.over_parents if part.pairs is None else OverPairs(part.pairs)
@@ -89,7 +90,7 @@ class PlanOfVotes(Plan):
         if part.kept is not None:
             beside["kept"] = part.kept
         found: Routed = routing(self.make(part, weights), part.activations, **beside)
-        return found
+        return found if self.cast is None else (each.to(self.cast) for each in found)
 
 
 def plan_of_votes(
@@ -98,14 +99,22 @@ def plan_of_votes(
     weights: tuple[Tensor, ...],
     numbers: int,
     make: Callable[[Part, tuple[Tensor, ...]], Votes | Tensor],
-) -> Plan:
-    """A plan for gathered children. numbers: what a pair of child and parent takes of a tile.
+    poses: Tensor | None = None,
+) -> PlanOfVotes:
+    """A plan for gathered children. numbers: what a pair of child and parent takes of a tile. poses: instead of theirs.
 
     Windows that route for themselves are rows of their own.
     """
     gathered = job.gathered
     axes = len(gathered.leading) if gathered.over_parents.local else 1
-    parts = (gathered.poses, gathered.activations, gathered.mask, job.couplings, job.kept, gathered.pairs)
+    parts = (
+        gathered.poses if poses is None else poses,
+        gathered.activations,
+        gathered.mask,
+        job.couplings,
+        job.kept,
+        gathered.pairs,
+    )
     rows = math.prod(gathered.leading[:axes])
     batch = Part(*(None if part is None else part.flatten(0, axes - 1) for part in parts))  # type: ignore[arg-type]
     each = job.pairs * (1 if axes > 1 else job.windows) * gathered.poses.element_size()

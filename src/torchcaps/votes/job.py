@@ -31,7 +31,8 @@ class Gathered:
     """The children of every parent: children on places [b *grid c e], and the windows through which parents see them.
 
     windows: None where every parent sees all places. shared: is the transform that of a place, the same for all?
-    offsets [*grid d]: what is added to the votes of the children at a place. parent_mask [b *out j]: where parents of
+    offsets [*grid d]: what is added to the votes of the children at a place; known_offsets: the same on the CPU, where
+    to look at it waits for no device. parent_mask [b *out j]: where parents of
     padded children are padding too. pairs [b i j]: the pairs of child and parent that are there; None: all.
     """
 
@@ -45,6 +46,7 @@ class Gathered:
         parent_mask: Tensor | None = None,
         shared: bool = False,
         offsets: Tensor | None = None,
+        known_offsets: Tensor | None = None,
         pairs: Tensor | None = None,
     ) -> None:
         self.places = math.prod(children.poses.shape[1:-2])
@@ -53,6 +55,8 @@ class Gathered:
         self.windows = windows
         self.shared = shared
         self.offsets = None if offsets is None else offsets.reshape(self.places, -1)  # [q d]
+        known = offsets if known_offsets is None else known_offsets
+        self.known_offsets = None if known is None else known.reshape(self.places, -1)
         self.parent_mask = parent_mask
         self._mask = mask  # [b *out (k c)]
         self.pairs = pairs
@@ -188,13 +192,13 @@ class Job:
             self._kept.append(self.routing.draw(like, self.transform.out_capsules))
         return self._kept[0]
 
-    def linear(self) -> Linear | str:
-        """The votes as products with matrices, or why they are not taken as such."""
+    def linear(self, *, half: bool = False) -> Linear | str:
+        """The votes as products with matrices, or why they are not taken as such. half: may they be half precision?"""
         if self.reason is not None:
             return self.reason
         if self.has_hooks:
             return "hooks look at votes"
-        if self.half:
+        if self.half and not half:
             return "half precision"
         if self.gathered.pairs is not None:
             return "not all pairs are there"

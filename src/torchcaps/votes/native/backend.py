@@ -12,13 +12,13 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.functional import pad
 
 from torchcaps.votes.algebra import Votes
 from torchcaps.votes.engine import Plan, Refusal, may_keep
+from torchcaps.votes.extended import added_columns, children_of, extended, extended_beside
 from torchcaps.votes.job import Job, Part
 from torchcaps.votes.native.blocks import Blocks, InBlocks
 from torchcaps.votes.native.build import Geometry, library, widest
@@ -70,8 +70,9 @@ class Native:
         functions = library(geometry, poses.dtype, lanes)
         if isinstance(functions, str):
             return Refusal(functions)
-        batch = _windows(job) if one_by_one else _children(job, added, columns)
-        weights = (_extended(matrices, added, form.bias), *(_beside(each, len(added)) for each in form.weights[1:]))
+        batch = _windows(job) if one_by_one else children_of(job, added, columns)
+        beside = (extended_beside(each, len(added)) for each in form.weights[1:])
+        weights = (extended(matrices, added, form.bias), *beside)
         plan = NativePlan(self.name, job, batch, weights, size, row_bytes)
         plan.library, plan.geometry, plan.lanes, plan.form, plan.shared = functions, geometry, lanes, form, shared
         plan.windows = None if one_by_one else job.gathered.windows
@@ -90,41 +91,6 @@ def tile_of(examples: int, windows: int, most: int, lanes: int) -> int:
     if windows == 1 or min(examples, most) >= lanes:
         return max(lanes, most - most % lanes)
     return 2 ** int(math.log2(max(1, most)))
-
-
-def added_columns(job: Job, columns: int) -> list[int]:
-    """The columns of votes to which coordinates are added: each is one more number of a pose's row."""
-    if job.gathered.offsets is None:
-        return []
-    used = job.gathered.offsets.unflatten(-1, (-1, columns)).abs().amax((0, 1))
-    return [column for column, most in enumerate(used.tolist()) if most]
-
-
-def _extended(matrices: Tensor, added: list[int], bias: bool) -> Tensor:
-    """Matrices [t j k c] with a row of a one for each column that something is added to; a bias stays the last row."""
-    if not added:
-        return matrices
-    ones = torch.eye(matrices.shape[-1], dtype=matrices.dtype)[added].expand(*matrices.shape[:2], -1, -1)
-    return torch.cat([matrices[:, :, :-1], ones, matrices[:, :, -1:]] if bias else [matrices, ones], 2)
-
-
-def _beside(matrices: Tensor, added: int) -> Tensor:
-    """Matrices [i e d] that leave as many further numbers of a pose as they are."""
-    ones = torch.eye(added, dtype=matrices.dtype).expand(len(matrices), -1, -1)
-    return torch.cat([pad(matrices, (0, added)), pad(ones, (matrices.shape[2], 0))], 1) if added else matrices
-
-
-def _children(job: Job, added: list[int], columns: int) -> Part:
-    """Children by their places, [b q c e], with coordinates as further numbers of the rows of their poses."""
-    gathered = job.gathered
-    flat = (len(gathered.children.poses), gathered.places, gathered.types)
-    poses = gathered.children.silent_poses().reshape(*flat, -1)
-    if gathered.offsets is not None and added:
-        more = gathered.offsets.unflatten(-1, (-1, columns))[..., added]  # [q rows a]
-        rows = poses.unflatten(-1, (more.shape[1], -1))
-        poses = torch.cat([rows, more[:, None].expand(*rows.shape[:-1], -1)], -1).flatten(-2)
-    activations = gathered.children.activations.reshape(flat)
-    return Part(poses, activations, gathered.mask, job.couplings, job.kept)
 
 
 def _windows(job: Job) -> Part:

@@ -1,0 +1,271 @@
+"""Kernels that make votes in registers, read them at once and never write one.
+
+A program makes the votes of BN examples (or windows) and BI children for one parent, [BN BI ROWS COLS]: each of ROWS
+rows of INNER numbers of a pose times a matrix [INNER COLS]. R2, K2 and C2 are these sizes, padded to powers of two. A
+result is written by one program, which adds in a fixed order: there are no atomics, and the same numbers come out every
+time. Numbers are loaded in their own precision and added up in ACC.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _poses(
+    poses, n, i, examples, children,
+    ROWS: tl.constexpr, INNER: tl.constexpr, R2: tl.constexpr, K2: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Poses [BN BI R2 K2] of examples n [BN] and children i [BI]."""
+    row, inner = tl.arange(0, R2), tl.arange(0, K2)
+    first = (n.to(tl.int64)[:, None] * children + i[None, :]) * (ROWS * INNER)
+    there = (n[:, None] < examples) & (i[None, :] < children)
+    within = row[:, None] * INNER + inner[None, :]
+    inside = (row[:, None] < ROWS) & (inner[None, :] < INNER)
+    place = first[:, :, None, None] + within[None, None, :, :]
+    return tl.load(poses + place, mask=there[:, :, None, None] & inside[None, None, :, :], other=0.0).to(ACC)
+
+
+@triton.jit
+def _matrices(
+    weight, t, j, matrices, parents,
+    INNER: tl.constexpr, COLS: tl.constexpr, K2: tl.constexpr, C2: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Matrices [BI K2 C2] of children t [BI] for parent j."""
+    inner, column = tl.arange(0, K2), tl.arange(0, C2)
+    first = (t.to(tl.int64) * parents + j) * (INNER * COLS)
+    within = inner[:, None] * COLS + column[None, :]
+    inside = (inner[:, None] < INNER) & (column[None, :] < COLS)
+    place = first[:, None, None] + within[None, :, :]
+    return tl.load(weight + place, mask=(t < matrices)[:, None, None] & inside[None, :, :], other=0.0).to(ACC)
+
+
+@triton.jit
+def _vectors(
+    values, n, j, examples, parents,
+    ROWS: tl.constexpr, COLS: tl.constexpr, R2: tl.constexpr, C2: tl.constexpr, ACC: tl.constexpr, shift=0,
+):  # fmt: skip
+    """Vectors [BN R2 C2] of parent j in examples n [BN], of values [n j d], so many examples further on."""
+    row, column = tl.arange(0, R2), tl.arange(0, C2)
+    first = ((n.to(tl.int64) + shift) * parents + j) * (ROWS * COLS)
+    within = row[:, None] * COLS + column[None, :]
+    inside = (row[:, None] < ROWS) & (column[None, :] < COLS)
+    place = first[:, None, None] + within[None, :, :]
+    return tl.load(values + place, mask=(n < examples)[:, None, None] & inside[None, :, :], other=0.0).to(ACC)
+
+
+@triton.jit
+def _store_vectors(
+    values, found, n, j, examples, parents,
+    ROWS: tl.constexpr, COLS: tl.constexpr, R2: tl.constexpr, C2: tl.constexpr,
+):  # fmt: skip
+    row, column = tl.arange(0, R2), tl.arange(0, C2)
+    first = (n.to(tl.int64) * parents + j) * (ROWS * COLS)
+    within = row[:, None] * COLS + column[None, :]
+    inside = (row[:, None] < ROWS) & (column[None, :] < COLS)
+    place = first[:, None, None] + within[None, :, :]
+    tl.store(values + place, found, mask=(n < examples)[:, None, None] & inside[None, :, :])
+
+
+@triton.jit
+def _pairs(pairs, n, i, j, examples, children, along_n, along_i, along_j, ACC: tl.constexpr, shift=0):
+    """Numbers [BN BI] of the pairs of children i with parent j in examples n, so many examples further on."""
+    place = (n.to(tl.int64) + shift)[:, None] * along_n + i[None, :] * along_i + j * along_j
+    return tl.load(pairs + place, mask=(n[:, None] < examples) & (i[None, :] < children), other=0.0).to(ACC)
+
+
+@triton.jit
+def _votes(p, w):
+    """Votes [BN BI R2 C2] of poses [BN BI R2 K2] and matrices [BI K2 C2]."""
+    return tl.sum(p[:, :, :, :, None] * w[None, :, None, :, :], axis=3)
+
+
+@triton.jit
+def sums_kernel(
+    poses, weight, pairs, place, masses, first, second,
+    examples, children, matrices, parents, along_n, along_i, along_j,
+    PLACE: tl.constexpr, MASSES: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr,
+    ROWS: tl.constexpr, INNER: tl.constexpr, COLS: tl.constexpr,
+    R2: tl.constexpr, K2: tl.constexpr, C2: tl.constexpr, BN: tl.constexpr, BI: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Sum_i x, Sum_i x v and Sum_i x v^2 with v = vote - place, [n j] and [n j d]; a program for BN examples and j."""
+    n, j = tl.program_id(0) * BN + tl.arange(0, BN), tl.program_id(1)
+    mass = tl.zeros((BN,), dtype=ACC)
+    one = tl.zeros((BN, R2, C2), dtype=ACC)
+    two = tl.zeros((BN, R2, C2), dtype=ACC)
+    if PLACE:
+        about = _vectors(place, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)
+    for start in range(0, children, BI):
+        i = start + tl.arange(0, BI)
+        x = _pairs(pairs, n, i, j, examples, children, along_n, along_i, along_j, ACC)
+        if MASSES:
+            mass += tl.sum(x, axis=1)
+        if FIRST or SECOND:
+            p = _poses(poses, n, i, examples, children, ROWS, INNER, R2, K2, ACC)
+            w = _matrices(weight, i % matrices, j, matrices, parents, INNER, COLS, K2, C2, ACC)
+            v = _votes(p, w)
+            if PLACE:
+                v -= about[:, None, :, :]
+            weighed = x[:, :, None, None] * v
+            if FIRST:
+                one += tl.sum(weighed, axis=1)
+            if SECOND:
+                two += tl.sum(weighed * v, axis=1)
+    if MASSES:
+        tl.store(masses + n.to(tl.int64) * parents + j, mass, mask=n < examples)
+    if FIRST:
+        _store_vectors(first, one, n, j, examples, parents, ROWS, COLS, R2, C2)
+    if SECOND:
+        _store_vectors(second, two, n, j, examples, parents, ROWS, COLS, R2, C2)
+
+
+@triton.jit
+def moments_kernel(
+    poses, weight, pairs, place, masses, first, means, scatter,
+    examples, children, matrices, parents, along_n, along_i, along_j, least,
+    PLACE: tl.constexpr, ROWS: tl.constexpr, INNER: tl.constexpr, COLS: tl.constexpr,
+    R2: tl.constexpr, K2: tl.constexpr, C2: tl.constexpr, BN: tl.constexpr, BI: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Masses, sums and means of v = vote - place, and squares about these means, in two readings of one launch.
+
+    least: a mass below it counts as one, where there is nothing to divide by.
+    """
+    n, j = tl.program_id(0) * BN + tl.arange(0, BN), tl.program_id(1)
+    mass = tl.zeros((BN,), dtype=ACC)
+    one = tl.zeros((BN, R2, C2), dtype=ACC)
+    two = tl.zeros((BN, R2, C2), dtype=ACC)
+    about = tl.zeros((BN, R2, C2), dtype=ACC)
+    if PLACE:
+        about = _vectors(place, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)
+    for start in range(0, children, BI):
+        i = start + tl.arange(0, BI)
+        x = _pairs(pairs, n, i, j, examples, children, along_n, along_i, along_j, ACC)
+        p = _poses(poses, n, i, examples, children, ROWS, INNER, R2, K2, ACC)
+        w = _matrices(weight, i % matrices, j, matrices, parents, INNER, COLS, K2, C2, ACC)
+        mass += tl.sum(x, axis=1)
+        one += tl.sum(x[:, :, None, None] * (_votes(p, w) - about[:, None, :, :]), axis=1)
+    mean = one / tl.where(mass < least, 1.0, mass)[:, None, None]
+    about += mean
+    for start in range(0, children, BI):
+        i = start + tl.arange(0, BI)
+        x = _pairs(pairs, n, i, j, examples, children, along_n, along_i, along_j, ACC)
+        p = _poses(poses, n, i, examples, children, ROWS, INNER, R2, K2, ACC)
+        w = _matrices(weight, i % matrices, j, matrices, parents, INNER, COLS, K2, C2, ACC)
+        v = _votes(p, w) - about[:, None, :, :]
+        two += tl.sum(x[:, :, None, None] * v * v, axis=1)
+    tl.store(masses + n.to(tl.int64) * parents + j, mass, mask=n < examples)
+    _store_vectors(first, one, n, j, examples, parents, ROWS, COLS, R2, C2)
+    _store_vectors(means, mean, n, j, examples, parents, ROWS, COLS, R2, C2)
+    _store_vectors(scatter, two, n, j, examples, parents, ROWS, COLS, R2, C2)
+
+
+@triton.jit
+def inner_kernel(
+    poses, weight, linear, squared, offset, place, found,
+    examples, children, matrices, parents,
+    LINEAR: tl.constexpr, SQUARED: tl.constexpr, OFFSET: tl.constexpr, PLACE: tl.constexpr,
+    ROWS: tl.constexpr, INNER: tl.constexpr, COLS: tl.constexpr,
+    R2: tl.constexpr, K2: tl.constexpr, C2: tl.constexpr, BN: tl.constexpr, BI: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Sum_d (y v + z v^2) + offset with v = vote - place, as [n j i]; a program for BN examples, BI children and j."""
+    n, i, j = tl.program_id(0) * BN + tl.arange(0, BN), tl.program_id(1) * BI + tl.arange(0, BI), tl.program_id(2)
+    p = _poses(poses, n, i, examples, children, ROWS, INNER, R2, K2, ACC)
+    w = _matrices(weight, i % matrices, j, matrices, parents, INNER, COLS, K2, C2, ACC)
+    v = _votes(p, w)
+    if PLACE:
+        v -= _vectors(place, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)[:, None, :, :]
+    total = tl.zeros((BN, BI, R2, C2), dtype=ACC)
+    if LINEAR:
+        total += _vectors(linear, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)[:, None, :, :] * v
+    if SQUARED:
+        total += _vectors(squared, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)[:, None, :, :] * v * v
+    result = tl.sum(tl.sum(total, axis=3), axis=2)
+    if OFFSET:
+        result += tl.load(offset + n.to(tl.int64) * parents + j, mask=n < examples, other=0.0).to(ACC)[:, None]
+    place_of = (n.to(tl.int64)[:, None] * parents + j) * children + i[None, :]
+    tl.store(found + place_of, result, mask=(n[:, None] < examples) & (i[None, :] < children))
+
+
+@triton.jit
+def _vote_gradients(
+    v, pairs, plain, scaled, n, i, j, columns, examples, children, parents,
+    SCALED: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    R2: tl.constexpr, C2: tl.constexpr, BN: tl.constexpr, BI: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """The gradient of votes [BN BI R2 C2]: the sum of x (plain + scaled v) over all columns."""
+    found = tl.zeros((BN, BI, R2, C2), dtype=ACC)
+    for column in range(columns):
+        shift = column * examples
+        x = _pairs(pairs, n, i, j, examples, children, parents * children, 1, children, ACC, shift)
+        y = _vectors(plain, n, j, examples, parents, ROWS, COLS, R2, C2, ACC, shift)[:, None, :, :]
+        if SCALED:
+            z = _vectors(scaled, n, j, examples, parents, ROWS, COLS, R2, C2, ACC, shift)
+            found += x[:, :, None, None] * (y + z[:, None, :, :] * v)
+        else:
+            found += x[:, :, None, None] * y
+    return found
+
+
+@triton.jit
+def pose_gradients_kernel(
+    poses, weight, pairs, plain, scaled, pivot, found,
+    columns, examples, children, matrices, parents,
+    SCALED: tl.constexpr, PIVOT: tl.constexpr, ROWS: tl.constexpr, INNER: tl.constexpr, COLS: tl.constexpr,
+    R2: tl.constexpr, K2: tl.constexpr, C2: tl.constexpr, BN: tl.constexpr, BI: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """The gradient of poses [n i (R K)]; a program for BN examples and BI children, over all parents."""
+    n, i = tl.program_id(0) * BN + tl.arange(0, BN), tl.program_id(1) * BI + tl.arange(0, BI)
+    p = _poses(poses, n, i, examples, children, ROWS, INNER, R2, K2, ACC)
+    total = tl.zeros((BN, BI, R2, K2), dtype=ACC)
+    for j in range(parents):
+        w = _matrices(weight, i % matrices, j, matrices, parents, INNER, COLS, K2, C2, ACC)
+        v = tl.zeros((BN, BI, R2, C2), dtype=ACC)
+        if SCALED:
+            v = _votes(p, w)
+            if PIVOT:
+                v -= _vectors(pivot, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)[:, None, :, :]
+        g = _vote_gradients(
+            v, pairs, plain, scaled, n, i, j, columns, examples, children, parents,
+            SCALED, ROWS, COLS, R2, C2, BN, BI, ACC,
+        )  # fmt: skip
+        total += tl.sum(g[:, :, :, None, :] * w[None, :, None, :, :], axis=4)
+    row, inner = tl.arange(0, R2), tl.arange(0, K2)
+    first = (n.to(tl.int64)[:, None] * children + i[None, :]) * (ROWS * INNER)
+    there = (n[:, None] < examples) & (i[None, :] < children)
+    inside = (row[:, None] < ROWS) & (inner[None, :] < INNER)
+    place = first[:, :, None, None] + (row[:, None] * INNER + inner[None, :])[None, None, :, :]
+    tl.store(found + place, total, mask=there[:, :, None, None] & inside[None, None, :, :])
+
+
+@triton.jit
+def weight_gradients_kernel(
+    poses, weight, pairs, plain, scaled, pivot, found,
+    columns, examples, children, matrices, parents,
+    SCALED: tl.constexpr, PIVOT: tl.constexpr, ROWS: tl.constexpr, INNER: tl.constexpr, COLS: tl.constexpr,
+    R2: tl.constexpr, K2: tl.constexpr, C2: tl.constexpr, BN: tl.constexpr, BI: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """The gradient of matrices [t j K C]; a program for BI of them and parent j, over examples and places."""
+    t, j = tl.program_id(0) * BI + tl.arange(0, BI), tl.program_id(1)
+    w = _matrices(weight, t, j, matrices, parents, INNER, COLS, K2, C2, ACC)
+    total = tl.zeros((BI, K2, C2), dtype=ACC)
+    for place in range(0, children, matrices):
+        i = tl.where(t < matrices, place + t, children)  # children that share a matrix
+        for start in range(0, examples, BN):
+            n = start + tl.arange(0, BN)
+            p = _poses(poses, n, i, examples, children, ROWS, INNER, R2, K2, ACC)
+            v = tl.zeros((BN, BI, R2, C2), dtype=ACC)
+            if SCALED:
+                v = _votes(p, w)
+                if PIVOT:
+                    v -= _vectors(pivot, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)[:, None, :, :]
+            g = _vote_gradients(
+                v, pairs, plain, scaled, n, i, j, columns, examples, children, parents,
+                SCALED, ROWS, COLS, R2, C2, BN, BI, ACC,
+            )  # fmt: skip
+            total += tl.sum(tl.sum(p[:, :, :, :, None] * g[:, :, :, None, :], axis=2), axis=0)
+    inner, column = tl.arange(0, K2), tl.arange(0, C2)
+    first = (t.to(tl.int64) * parents + j) * (INNER * COLS)
+    inside = (inner[:, None] < INNER) & (column[None, :] < COLS)
+    within = first[:, None, None] + (inner[:, None] * COLS + column[None, :])[None, :, :]
+    tl.store(found + within, total, mask=(t < matrices)[:, None, None] & inside[None, :, :])
