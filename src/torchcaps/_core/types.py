@@ -91,7 +91,7 @@ def check_labels(owner: str, labels: Tensor, classes: int) -> None:
 
 
 def truth_of(labels: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
-    """One-hot encode labels, class indices [*b], as [*b classes] of this dtype. (torch's one_hot inspects values.)"""
+    """One-hot encode labels, class indices [*b], as [*b classes] of this dtype, without inspecting values."""
     return (labels.unsqueeze(-1) == torch.arange(classes, device=labels.device)).to(dtype)
 
 

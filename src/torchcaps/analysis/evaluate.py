@@ -58,8 +58,10 @@ def hits(activations: Float[Tensor, "b y"], labels: Tensor) -> Bool[Tensor, " b"
 
 
 def scores(shown: Bool[Tensor, "n y"], said: Bool[Tensor, "n y"]) -> dict[str, float]:
-    """Exact-match ratio; precision, recall and F1 averaged over examples, over all decisions (micro) and over classes
-    (macro). What is 0 / 0 counts as 0.
+    """Multi-label scores: exact-match ratio; precision, recall and F1, each averaged in three ways.
+
+    shown: the true classes. said: the predicted ones. Averages are over examples ("samples"), over all decisions
+    ("micro") and over classes ("macro"); 0 / 0 counts as 0.
     """
     result = {"exact_match": float((shown == said).all(-1).double().mean())}
     for name, axis in (("samples", -1), ("micro", None), ("macro", 0)):
@@ -169,13 +171,14 @@ def misfits(model: nn.Module, batch: Batch, capsules: Capsules) -> Tensor | None
 
 
 def batches(data: Examples, size: int) -> Iterator[Batch]:
+    """Iterate over the data in order, in batches of this size."""
     for rows in torch.arange(len(data)).split(size):
         yield data.batch(rows)
 
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[torch.device]:
-    """The model in evaluation mode, and as it was afterwards; gives the device where its weights are."""
+    """A context with the model in evaluation mode, which is reset afterwards; yields the device of its weights."""
     broken = first_not_finite(model.state_dict())
     if broken is not None:
         raise input_error("model", "weights that are finite numbers", f"others in {broken}", "Train or load it anew.")

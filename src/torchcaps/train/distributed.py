@@ -45,16 +45,17 @@ class Member(NamedTuple):
 
 
 def joined() -> bool:
-    """Is this process one of those that torchrun, or we, have started?"""
+    """Whether torchrun, or torchcaps itself, started this process as one of several."""
     return dist.is_torchelastic_launched()
 
 
 def this_process() -> Member:
+    """The rank of this process and the number of processes."""
     return Member(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])) if joined() else Member()
 
 
 def sizes() -> tuple[int, int]:
-    """Processes of this machine, and machines, as the environment says."""
+    """The number of processes on this machine, and of machines, from the environment."""
     local = int(os.environ["LOCAL_WORLD_SIZE"]) if joined() else 1
     return local, this_process().world // local
 
@@ -196,11 +197,12 @@ def announce_folder(folder: Path) -> None:
 
 
 def wait_for_folder() -> Path:
+    """Wait for the run folder that the first process chose."""
     return Path(_store().get("folder").decode())
 
 
 def _store() -> TCPStore:
-    """A store that outlives us: that of torchrun, or of our parent."""
+    """A store that outlives this process: that of torchrun, or of the parent process."""
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     return TCPStore(host, port, timeout=timedelta(days=1))
 

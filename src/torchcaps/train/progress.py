@@ -32,8 +32,7 @@ from torchcaps.train.log import Lenient, say
 
 
 class WholeFiles(TorchCheckpointIO):
-    """Checkpoints that are written whole, beside the old one; Lightning's own way leaves files of a killed run in the
-    folder for temporary files."""
+    """Writes checkpoints atomically. Lightning's own plugin leaves temporary files behind if a run is killed."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         content = io.BytesIO()

@@ -58,6 +58,7 @@ class Outcome:
 
 
 def refuse_folds(command: str, config: TrainConfig) -> None:
+    """Raise an `InputError` if the config has folds, for commands that train several runs themselves."""
     if config.folds is not None or config.fold is not None:
         raise input_error(command, "no --folds: seeds and variants are its runs", "some", "Drop --folds and --fold.")
 
