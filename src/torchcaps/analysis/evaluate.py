@@ -1,4 +1,4 @@
-"""How well a model does: accuracy with its interval, precision and recall, confusion, and how reconstructions fit."""
+"""Evaluation of a model: accuracy with its interval, precision and recall, confusion, reconstruction errors."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def top_classes(activations: Float[Tensor, "b y"], count: int = 1) -> Int[Tensor
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
-THRESHOLD = 0.5  # a class is said to be there if its activation is above, where any number of them may be
+THRESHOLD = 0.5  # if any number of classes may be true, those with a higher activation are predicted
 
 
 def shown_classes(labels: Tensor, classes: int) -> Bool[Tensor, "b y"]:
-    """Which classes are there: from class indices [b] or [b n], or truth values [b y] as they are."""
+    """The true classes as truth values, from class indices [b] or [b n], or truth values [b y]."""
     if labels.dtype == torch.bool:
         return labels
     indices = labels.unsqueeze(-1) if labels.ndim == 1 else labels
@@ -39,7 +39,7 @@ def shown_classes(labels: Tensor, classes: int) -> Bool[Tensor, "b y"]:
 
 
 def said_classes(activations: Float[Tensor, "b y"], labels: Tensor) -> Bool[Tensor, "b y"]:
-    """Which classes the answer names: as many as there are labels, or for truth values all above the threshold."""
+    """The predicted classes: as many as there are labels, or for truth values all above the threshold."""
     if labels.dtype == torch.bool:
         return activations > THRESHOLD
     count = 1 if labels.ndim == 1 else labels.shape[-1]
@@ -47,13 +47,13 @@ def said_classes(activations: Float[Tensor, "b y"], labels: Tensor) -> Bool[Tens
 
 
 def named_classes(activations: Float[Tensor, " y"], many: bool) -> list[int]:
-    """The classes to name for one example, the most active first: the first of them, or all above the threshold."""
+    """The predicted classes of one example, the most active first: one, or if `many` all above the threshold."""
     order = activations.argsort(descending=True).tolist()
     return [place for place in order if activations[place] > THRESHOLD] if many else order[:1]
 
 
 def hits(activations: Float[Tensor, "b y"], labels: Tensor) -> Bool[Tensor, " b"]:
-    """Whether the classes named are exactly those that are there: labels [b], [b n], or truth values [b y]."""
+    """Whether the predicted classes are exactly the true ones: labels [b], [b n], or truth values [b y]."""
     return (said_classes(activations, labels) == shown_classes(labels, activations.shape[-1])).all(-1)
 
 
@@ -203,7 +203,7 @@ def in_eval_mode(function: Callable[P, Result]) -> Callable[P, Result]:
 
 @torch.no_grad()
 def evaluate(model: nn.Module, data: Examples, *, batch_size: int = 64) -> Evaluation:
-    """The model's answers to every example, in evaluation mode, on the device where its weights are."""
+    """Evaluate the model on every example, in evaluation mode, on the device of its weights."""
     labels, activations, reconstruction_error = [], [], []
     with eval_mode(model) as device:
         for batch in batches(data, batch_size):
@@ -224,7 +224,7 @@ def evaluate(model: nn.Module, data: Examples, *, batch_size: int = 64) -> Evalu
 
 
 def check_answers(owner: str, activations: Tensor) -> None:
-    """Refuse what a network answers when its weights are so large that it computes with infinities."""
+    """Raise an `InputError` if activations are not finite, because weights are too large."""
     if not bool(activations.isfinite().all()):
         remedy = "Its weights are too large: train anew, with a lower --lr."
         raise input_error(owner, "a network that answers in finite numbers", "one that does not", remedy)

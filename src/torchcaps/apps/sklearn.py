@@ -68,7 +68,8 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """The most active class of each example, [n]."""
-        return self.classes_[self._activations(X).argmax(1)]
+        best = self._activations(X).argmax(1)  # first: it checks that the classifier is fitted
+        return self.classes_[best]
 
     def _inputs(self, X: Any) -> Sequence[Tensor]:  # noqa: N803
         """Batches of what the network takes."""
@@ -223,11 +224,10 @@ class CapsuleClassifier(_Capsules):
 
 
 class CapsuleTextClassifier(_Capsules):
-    """A classifier of texts: X is a list of str.
+    """A classifier of texts: X is a list of str. After fit: classes_, model_, vocabulary_.
 
     model: "text", "text-a", "text-b", "textcnn" or "bilstm". max_length: words of a text that are read; left out, 200.
     routing, iterations, options, epochs, batch_size, lr, device, random_state, verbose: as in `CapsuleClassifier`.
-    After fit: classes_, model_, vocabulary_.
     """
 
     def __init__(
