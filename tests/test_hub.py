@@ -56,7 +56,7 @@ def test_what_cannot_be_saved_is_told(tmp_path):
     with pytest.raises(InputError, match="a network of create_model"):
         tc.save_pretrained(tc.models.EfficientCapsNet((1, 8, 8), 3, capsules=4), tmp_path)
     model = tc.create_model("efficient", image_shape=(1, 8, 8), classes=3, encoder=nn.Conv2d(1, 16, 3))
-    with pytest.raises(InputError, match="options that JSON can hold, got encoder"):
+    with pytest.raises(InputError, match="options that can be stored as JSON, got encoder"):
         tc.save_pretrained(model, tmp_path)
     with pytest.raises(InputError, match="3 class_names, got 1"):
         tc.save_pretrained(images_model(), tmp_path, class_names=["a"])

@@ -1,6 +1,7 @@
-"""Small differentiable pieces: safe lengths, squash and its variants, and the four products of which routings are made.
+"""Differentiable functions: safe length, division and logarithm, squash and its variants, and reductions of votes.
 
-The products take votes that lie in memory in any order, and are fastest where parents lie outside of children.
+Reductions accept votes in any memory order. They are fastest if the parent axis has a larger stride than the child
+axis.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torchcaps.votes.layout import eager, mass_of, over_axis
 
 
 def length(vectors: Float[Tensor, "*b d"]) -> Float[Tensor, "*b"]:
-    """Euclidean length over the last axis. Its gradient at the zero vector is zero, not NaN."""
+    """Euclidean length of vectors [*b d] over the last axis, [*b]. Its gradient at the zero vector is zero, not NaN."""
     if vectors.ndim > 1 and vectors.is_floating_point() and eager() and vectors.stride(-1) != 1:
         found: Tensor = _Length.apply(vectors)
         return found
@@ -30,7 +31,7 @@ def length(vectors: Float[Tensor, "*b d"]) -> Float[Tensor, "*b"]:
 
 
 class _Length(torch.autograd.Function):
-    """The same for numbers that do not lie side by side, where torch's own is thirty times as slow."""
+    """The length for a last axis that is not contiguous, for which torch's own function is thirty times slower."""
 
     @staticmethod
     def forward(ctx: Any, vectors: Tensor) -> Tensor:
@@ -47,9 +48,10 @@ class _Length(torch.autograd.Function):
 
 
 def safe_divide(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """numerator / denominator, and the numerator itself where the denominator is zero, or what rounding leaves of it.
+    """numerator / denominator, or the numerator itself where the denominator is zero up to rounding.
 
-    No NaN, no infinity; in float32 what is below 1e-31 counts as zero, because gradients have 1 / denominator in them.
+    A denominator of zero gives neither NaN nor infinity. In float32, denominators below about 1e-31 in absolute value
+    count as zero, because gradients contain 1 / denominator.
     """
     limits = torch.finfo(denominator.dtype)
     nothing = denominator.abs() < limits.tiny / limits.eps
@@ -57,25 +59,28 @@ def safe_divide(numerator: Tensor, denominator: Tensor) -> Tensor:
 
 
 def safe_log(values: Tensor) -> Tensor:
-    """The logarithm, minus infinity at zero with zero gradient there (torch.log gives infinity times zero)."""
+    """The logarithm of values; minus infinity at zero and below, with gradient zero (torch.log gives infinity)."""
     positive = values > 0
     return torch.where(positive, values, torch.ones_like(values)).log().masked_fill(~positive, -math.inf)
 
 
 def unit(vectors: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
-    """Vectors of length one in the same direction; the zero vector stays."""
+    """Scale vectors [*b d] to length one. The zero vector stays zero."""
     return safe_divide(vectors, length(vectors).unsqueeze(-1))
 
 
 class Squash(NamedTuple):
-    """A squash v = gain(n) s with n = |s|, and the convex potential whose gradient it is: dpotential/dn = n gain(n)."""
+    """A squash v = gain(n) s with n = |s|, and the convex potential whose gradient it is.
+
+    gain: the factor as a function of the length n. potential: a function of n with derivative n gain(n).
+    """
 
     gain: Callable[[Tensor], Tensor]
     potential: Callable[[Tensor], Tensor]
 
 
 def _ratio_at_zero_one(numerator: Tensor, lengths: Tensor) -> Tensor:
-    """A ratio that is one at zero; one to rounding up to epsilon too, where 1 / length would overflow in the end."""
+    """numerator / lengths, whose limit at zero is one. Also one up to epsilon, where 1 / length might overflow."""
     some = lengths > torch.finfo(lengths.dtype).eps
     return torch.where(some, numerator / torch.where(some, lengths, torch.ones_like(lengths)), torch.ones_like(lengths))
 
@@ -97,10 +102,11 @@ SQUASHES: dict[str, Squash] = {
 
 
 def squash(vectors: Float[Tensor, "*b d"], kind: str = "quadratic") -> Float[Tensor, "*b d"]:
-    """Shorten vectors to a length below one and keep their direction.
+    """Shorten vectors [*b d] to a length below one and keep their direction.
 
-    With n the length before, the length after is n^2/(1+n^2) for "quadratic" (Sabour 2017 eq. 1), n^2/(1/2+n^2) for
-    "half", 1-exp(-n) for "exponential" (Efficient-CapsNet), tanh(n) for "tanh", n/(1+n) for "rational", n for "none".
+    kind: how the length n before determines the length after: n^2/(1+n^2) for "quadratic" (Sabour 2017 eq. 1),
+    n^2/(1/2+n^2) for "half", 1-exp(-n) for "exponential" (Efficient-CapsNet), tanh(n) for "tanh", n/(1+n) for
+    "rational", n for "none".
     """
     check_choice("squash", "kind", kind, list(SQUASHES))
     wide = vectors.float() if vectors.dtype in HALVES else vectors  # a half's square is infinite from 256 on
@@ -108,37 +114,53 @@ def squash(vectors: Float[Tensor, "*b d"], kind: str = "quadratic") -> Float[Ten
 
 
 def squash_potential(lengths: Float[Tensor, "*b"], kind: str = "quadratic") -> Float[Tensor, "*b"]:
-    """The convex function of a vector's length whose gradient is `squash`: n - arctan(n) for "quadratic"."""
+    """The convex function of a vector's length whose gradient is `squash`: n - arctan(n) for "quadratic".
+
+    lengths: of the vectors before the squash, [*b]. kind: as in `squash`.
+    """
     check_choice("squash_potential", "kind", kind, list(SQUASHES))
     return SQUASHES[kind].potential(lengths)
 
 
 def mass(weights: Couplings) -> Float[Tensor, "*b j"]:
-    """What each parent gets of its children: Sum_i w_ij."""
+    """The mass of each parent [*b j]: Sum_i w_ij, for weights [*b i j]."""
     return mass_of(weights)
 
 
 def combine(weights: Couplings, votes: Float[Tensor, "*b i j d"] | Votes) -> Float[Tensor, "*b j d"]:
-    """The weighted sum of the votes for each parent: s_j = Sum_i w_ij u_j|i."""
+    """The weighted sum of the votes for each parent [*b j d]: s_j = Sum_i w_ij u_j|i.
+
+    weights: couplings times child weights, [*b i j]. votes: [*b i j d].
+    """
     return as_votes(votes).combine(weights)
 
 
 def agree(votes: Float[Tensor, "*b i j d"] | Votes, centers: Float[Tensor, "*b j d"]) -> Couplings:
-    """The agreement of each vote with its parent: the inner product <u_j|i, v_j>."""
+    """The agreement of each vote with its parent, the inner product <u_j|i, v_j>, [*b i j].
+
+    votes: [*b i j d]. centers: one vector for each parent, [*b j d].
+    """
     return as_votes(votes).agree(centers)
 
 
 def moments(
     weights: Couplings, votes: Float[Tensor, "*b i j d"] | Votes, near: Float[Tensor, "*b j d"] | None = None
 ) -> Moments:
-    """The mass, sum and squares about the mean of the votes for each parent. near: where the means are, about."""
+    """The mass, the sum and the squared deviations of the votes for each parent.
+
+    weights: couplings times child weights, [*b i j]. votes: [*b i j d]. near: an estimate of the means [*b j d], about
+    which squares are accumulated without loss of precision; it does not change the result otherwise.
+    """
     return as_votes(votes).moments(weights, near)
 
 
 def spread(
     weights: Couplings, votes: Float[Tensor, "*b i j d"] | Votes, means: Float[Tensor, "*b j d"]
 ) -> Float[Tensor, "*b j d"]:
-    """The weighted sum of the votes' squared distances from a mean, for each dimension: Sum_i w_ij (u_j|i - m_j)^2."""
+    """The weighted sum of squared deviations from a mean, for each dimension: Sum_i w_ij (u_j|i - m_j)^2, [*b j d].
+
+    weights: couplings times child weights, [*b i j]. votes: [*b i j d]. means: one for each parent, [*b j d].
+    """
     return as_votes(votes).spread(weights, means)
 
 
@@ -148,17 +170,19 @@ def distances(
     precisions: Float[Tensor, "*b j d"] | None = None,
     offset: Float[Tensor, "*b j"] | None = None,
 ) -> Couplings:
-    """The squared distance of each vote from a mean, each dimension times its precision: Sum_d p_j (u_j|i - m_j)^2.
+    """The squared distance of each vote from a mean, weighted by precisions: Sum_d p_j (u_j|i - m_j)^2, [*b i j].
 
-    offset: a number for each parent, to be added.
+    votes: [*b i j d]. means: one for each parent, [*b j d]. precisions: a factor for each dimension, [*b j d]; one if
+    left out. offset: a number for each parent, [*b j], that is added.
     """
     return as_votes(votes).distances(means, precisions, offset)
 
 
 def self_pooling(points: Float[Tensor, "*b i d"], iterations: int = 3) -> Float[Tensor, "*b d"]:
-    """Pool points into the x with x = Sum_i softmax_i<x, x_i> x_i, starting from their mean.
+    """Pool points [*b i d] into the x with x = Sum_i softmax_i<x, x_i> x_i, starting from their mean.
 
-    The smallest case of routing: one parent, many children, no learned weight.
+    The smallest case of routing: one parent, many children, no learned weight. iterations: fixed-point iterations; 0
+    returns the mean.
     """
     check_range("self_pooling", "iterations", iterations, 0)
     pooled = points.mean(-2)

@@ -1,7 +1,7 @@
-"""Losses: margin (Sabour 2017 eq. 4), spread (Hinton 2018 eq. 3) and reconstruction, and those that training knows.
+"""Losses: margin (Sabour 2017 eq. 4), spread (Hinton 2018 eq. 3) and reconstruction, and the registry of losses.
 
-`reduction` is torch's: over examples. The papers and their official code add up classes differently; `convention` names
-whose way is taken. `LOSSES` has the losses that `train --loss` takes, `READOUTS` the one that suits each kind of
+`reduction` is over examples, as in torch. The papers and their official code reduce classes differently; `convention`
+selects one of the two. `LOSSES` has the losses that `train --loss` accepts, `READOUTS` the default one for each kind of
 activation.
 """
 
@@ -21,13 +21,13 @@ from torchcaps._core.types import Capsules, can_look_at, check_labels, truth_of
 
 REDUCTIONS = ["mean", "sum", "none"]
 CONVENTIONS = ["paper", "official"]
-# What an activation is, and the loss that suits it: the length of a squashed vector; the logistic of a cost; a share of
-# one; the softmax of logits, which are the poses.
+# The kinds of activations and the default loss of each. length: of a squashed vector. logistic: of a cost. share: all
+# sum to one. logit: the softmax of logits, which are the poses.
 READOUTS = {"length": "margin", "logistic": "spread", "share": "nll", "logit": "cross-entropy"}
 
 
 def _targets(owner: str, activations: Tensor, labels: Tensor) -> Tensor:
-    """One truth value for each class, [*b y], from class indices [*b] or several labels at once [*b y]."""
+    """One truth value for each class, [*b y], from class indices [*b] or truth values [*b y]."""
     *batch, classes = activations.shape
     if not isinstance(labels, Tensor):
         raise input_error(owner, "labels as a tensor", f"a {type(labels).__name__}", "Pass torch.tensor(labels).")
@@ -50,7 +50,7 @@ def _check_truth(owner: str, labels: Tensor) -> None:
         if low < 0 or high > 1:
             got = low if low < 0 else high
             raise input_error(
-                owner, "truth values [*b y] from 0 to 1", got, "Give 1 for classes that are there, 0 for others."
+                owner, "truth values [*b y] from 0 to 1", got, "Give 1 for classes that are present, 0 for others."
             )
 
 
@@ -63,7 +63,7 @@ def _check_activations(owner: str, activations: Tensor) -> None:
 
 
 def _reduce(per_class: Tensor, reduction: str, convention: str) -> Tensor:
-    """Over classes as a convention has it, then over examples."""
+    """Reduce over classes by the convention, then over examples."""
     per_example = per_class.mean(-1) if convention == "official" else per_class.sum(-1)
     if reduction == "none":
         return per_example
@@ -88,9 +88,11 @@ def margin_loss(
 ) -> Tensor:
     """Sum_k T_k max(0, m+ - a_k)^2 + down_weight (1 - T_k) max(0, a_k - m-)^2.
 
-    Axes before the classes are free: in [b h w y] each pixel is an example. labels: class indices [*b], or truth values
-    [*b y] for any number of classes at once. noise_class: the last capsule collects what belongs to no class and leaves
-    the loss; labels do not count it.
+    activations: one for each class, [*b y], with any axes before the last: in [b h w y] each pixel is an example.
+    labels: class indices [*b], or truth values [*b y] if any number of classes may be true. positive_margin,
+    negative_margin: m+ and m-, the activation above which a present class, and below which an absent class, costs
+    nothing. down_weight: the weight of absent classes. noise_class: the last capsule stands for no class and is left
+    out of the loss; labels do not include it.
     reduction: "mean" or "sum" over examples, or "none" for the loss of each, [*b]. convention: "paper" sums over
     classes; "official" (the code of the paper's authors) halves the terms and takes the mean over classes, which is a
     twentieth of the paper's loss for ten classes.
@@ -119,8 +121,9 @@ def spread_loss(
 ) -> Tensor:
     """Sum over wrong classes k of max(0, margin - (a_t - a_k))^2, with t the right class.
 
-    labels: class indices [*b]. reduction and convention as in `margin_loss`, without the halving; `spread_margin` gives
-    the schedule of the margin.
+    activations: one for each class, [*b y]. labels: class indices [*b]. margin: the difference above which a wrong
+    class costs nothing; `spread_margin` gives its schedule. noise_class, reduction and convention: as in `margin_loss`,
+    but "official" does not halve the terms.
     """
     _check_activations("spread_loss", activations)
     _check_reduction("spread_loss", reduction, convention)
@@ -139,8 +142,8 @@ def spread_loss(
 def spread_margin(step: int, *, schedule: str = "linear", steps: int = 50_000) -> float:
     """The margin of the spread loss after `step` training steps.
 
-    "linear": from 0.2 to 0.9 in `steps` steps, as the paper says. "sigmoid": 0.2 + 0.79 sigmoid(min(10, step/steps
-    - 4)), as its authors wrote in reply to questions (steps = 50,000).
+    schedule: "linear" goes from 0.2 to 0.9 in `steps` steps, as in the paper; "sigmoid" is 0.2 + 0.79 sigmoid(min(10,
+    step/steps - 4)), as its authors wrote in reply to questions (steps = 50,000).
     """
     check_choice("spread_margin", "schedule", schedule, ["linear", "sigmoid"])
     check_range("spread_margin", "step", step, 0)
@@ -153,9 +156,10 @@ def spread_margin(step: int, *, schedule: str = "linear", steps: int = 50_000) -
 def reconstruction_loss(
     reconstructions: Float[Tensor, "b *image"], images: Float[Tensor, "b *image"], weight: float = 0.0005
 ) -> Tensor:
-    """weight times the squared error summed over all numbers of an image, averaged over the batch.
+    """The squared error summed over all pixels of an image, averaged over the batch, times `weight`.
 
-    The sum is Sabour 2017's; ports that average over pixels instead weaken it by their number, 784 for MNIST.
+    reconstructions, images: [b ...] of the same shape. The sum over pixels is that of Sabour 2017; implementations that
+    average over pixels weaken the loss by their number, 784 for MNIST.
     """
     if reconstructions.shape != images.shape:
         expected = f"images {shape_text(reconstructions.shape)} like their reconstructions"
@@ -164,7 +168,10 @@ def reconstruction_loss(
 
 
 class MarginLoss(nn.Module):
-    """`margin_loss` as a module, with the same arguments."""
+    """`margin_loss` as a module.
+
+    positive_margin, negative_margin, down_weight, noise_class, reduction, convention: as in `margin_loss`.
+    """
 
     def __init__(
         self,
@@ -200,7 +207,7 @@ class MarginLoss(nn.Module):
 
 
 class SpreadLoss(nn.Module):
-    """`spread_loss` as a module, with the same arguments. `margin` may be set anew while training."""
+    """`spread_loss` as a module with its margin, noise_class, reduction and convention. `margin` may be reassigned."""
 
     def __init__(
         self, margin: float = 0.9, *, noise_class: bool = False, reduction: str = "mean", convention: str = "paper"
@@ -226,9 +233,11 @@ class SpreadLoss(nn.Module):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a loss of training looks at: class capsules, labels [b], and what activations are (see `READOUTS`).
+    """The input of the losses in `LOSSES`.
 
-    margin: that of the spread loss at this step. down_weight: of absent classes in the margin loss.
+    capsules: one for each class, poses [b y d] and activations [b y]. labels: class indices [b]; [b n] or truth values
+    [b y] for several classes at once (see `class_loss`). readout: the kind of the activations, a key of `READOUTS`.
+    margin: of the spread loss at this step. down_weight: of absent classes in the margin loss.
     """
 
     capsules: Capsules
@@ -239,7 +248,7 @@ class Answer:
 
     @property
     def logits(self) -> Tensor:
-        """What a softmax may be taken of, [b y]."""
+        """Logits for a softmax over classes, [b y]."""
         if self.readout == "logit":
             return self.capsules.poses.squeeze(-1)
         return torch.logit(self.capsules.activations, eps=1e-6)
@@ -249,7 +258,7 @@ def _nll(answer: Answer) -> Tensor:
     return nll_loss(answer.capsules.activations.clamp(min=1e-12).log(), answer.labels)
 
 
-# The losses of `train --loss`; one more entry is one more choice.
+# The losses of `train --loss`. Entries may be added.
 LOSSES: dict[str, Callable[[Answer], Tensor]] = {
     "margin": lambda it: margin_loss(it.capsules.activations, it.labels, down_weight=it.down_weight),
     "spread": lambda it: spread_loss(it.capsules.activations, it.labels, it.margin),
@@ -259,10 +268,11 @@ LOSSES: dict[str, Callable[[Answer], Tensor]] = {
 
 
 def class_loss(kind: str, answer: Answer) -> Tensor:
-    """The loss on the classes, by its name; where examples show several things, the one for these.
+    """The loss on the classes.
 
-    Labels are then [b n], or truth values [b y]: they are learned with the margin loss, by plain networks with a
-    sigmoid for each class, and not at all where activations are shares of one.
+    kind: a key of `LOSSES`, for answers with one label for each example. An answer with several labels, [b n] or truth
+    values [b y], uses the margin loss, or binary cross-entropy if the readout is "logit", whatever the kind; it is an
+    `InputError` if activations are shares that sum to one.
     """
     labels, activations = answer.labels, answer.capsules.activations
     if labels.ndim == 1:
@@ -275,13 +285,16 @@ def class_loss(kind: str, answer: Answer) -> Tensor:
 
 
 def loss_of_classes(kind: str | None, readout: str) -> Callable[[Capsules, Tensor], Tensor]:
-    """The loss by its name, or the one that suits the readout, as a function of class capsules and labels."""
+    """The loss on the classes as a function of class capsules and labels.
+
+    kind: a key of `LOSSES`; None for the default one of the readout. readout: a key of `READOUTS`.
+    """
     name = kind or READOUTS[readout]
     return lambda capsules, labels: class_loss(name, Answer(capsules, labels, readout))
 
 
 def check_several(owner: str, readout: str) -> None:
-    """Refuse activations that sum to one where several classes may be true."""
+    """Raise an `InputError` of owner if the readout is "share": such activations sum to one over all classes."""
     if readout == "share":
         remedy = "Choose --routing dynamic, entropy, attention, inverted, em, heinsen or variational."
         raise input_error(owner, "independent class activations", "a routing whose activations sum to one", remedy)

@@ -1,1 +1,1 @@
-"""What everything else stands on and what knows nothing of capsule networks but their types: errors, files, devices."""
+"""Shared foundations without capsule logic: types, errors, files, devices."""

@@ -1,4 +1,4 @@
-"""Which device to compute on, as a user names it."""
+"""The device to compute on, by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 def choose_device(owner: str, name: str = "auto") -> torch.device:
-    """The device by this name, or the best there is; refuse one that this machine lacks."""
+    """The device of this name; "auto" is the best one available. Raises an `InputError` if the machine lacks it."""
     check_choice(owner, "device", name, DEVICES)
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":

@@ -1,8 +1,8 @@
-"""Other people's routings, models and data sets: found by entry points of packages, or in files that a user names.
+"""External routings, models and data sets, loaded from entry points or from files given with --import.
 
-A `Registry` is a table by name. It asks installed packages for their entries of one group (`torchcaps.routings`,
-`torchcaps.models`, `torchcaps.datasets`) when somebody first looks for a name that is not there, or lists all names. A
-file of Python is imported by `--import`, and enters its own parts: `torchcaps.ROUTINGS["mine"] = Mine`.
+A `Registry` is a dictionary by name. It loads the entry points of its group (`torchcaps.routings`, `torchcaps.models`,
+`torchcaps.datasets`) when an unknown name is looked up for the first time, or all names are listed. A Python file is
+imported by `--import` and registers its own parts: `torchcaps.ROUTINGS["mine"] = Mine`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import TypeVar
 from torchcaps._core.errors import input_error
 
 Part = TypeVar("Part")
-VARIABLE = "TORCHCAPS_IMPORTED"  # files imported by this process, for those that it starts
+VARIABLE = "TORCHCAPS_IMPORTED"  # files imported by this process, for its child processes
 
 
 class Registry(UserDict[str, Part]):
-    """Parts by name: our own, those that packages bring, and those that a program enters."""
+    """A registry by name: built-in parts, entry points of installed packages, and entries added at run time."""
 
     def __init__(self, group: str, own: dict[str, Part]) -> None:
         self.group = group
@@ -53,7 +53,7 @@ class Registry(UserDict[str, Part]):
                     continue
                 try:
                     self.data[entry.name] = entry.load()
-                except Exception as error:  # whatever somebody else's package does, the rest goes on
+                except Exception as error:  # an error of one package must not affect others
                     _warn(self.group, entry.name, f"{type(error).__name__}: {error}")
         return self.data
 
@@ -63,7 +63,7 @@ def _warn(group: str, name: str, reason: str) -> None:
 
 
 def import_file(file: str) -> Path:
-    """Run a file of Python, which enters its parts in registries. Its whole path."""
+    """Execute a Python file that registers its parts. Returns its absolute path."""
     path = Path(file).expanduser().resolve()
     if path.suffix != ".py" or not path.is_file():
         raise input_error("--import", "a file of Python (.py)", file, "Check the path.")
@@ -85,25 +85,25 @@ def import_file(file: str) -> Path:
     return path
 
 
-_done: set[str] = set()  # by this very process
+_done: set[str] = set()  # by this process
 
 
 def imported() -> list[str]:
-    """The files that this process has imported, in their order."""
+    """The files that this process has imported, in order."""
     return [file for file in os.environ.get(VARIABLE, "").split(os.pathsep) if file in _done]
 
 
 def import_again() -> None:
-    """In a process that one of ours has started: import what that one had imported."""
+    """In a child process, import the files that the parent process imported."""
     for file in os.environ.get(VARIABLE, "").split(os.pathsep):
         if file and file not in _done:
             import_file(file)
 
 
 def names_of(module: str, table: str) -> list[str]:
-    """The names in a table of a module of ours, for help: as they are if it is loaded, else as its source has them.
+    """The names of a registry, for help texts: from the module if it is loaded, otherwise parsed from its source.
 
-    To load a module is to load torch, which takes a second. A registry stands in the source as `_OWN`.
+    Importing the module would import torch, which takes a second. In the source, a registry is the dictionary `_OWN`.
     """
     loaded = sys.modules.get(f"torchcaps.{module}")
     if loaded is not None:

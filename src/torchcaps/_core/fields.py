@@ -1,4 +1,4 @@
-"""JSON that every reader takes, and dataclasses from JSON files, every field checked."""
+"""Strict JSON, and dataclasses from JSON files with type checks of every field."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 
 def as_json(value: Any, indent: int = 2) -> str:
-    """Plain values as JSON. It knows neither NaN nor infinity: null stands for them."""
+    """Serialize plain values to JSON. NaN and infinity become null."""
     return json.dumps(_finite(value), indent=indent, default=str, allow_nan=False)
 
 
@@ -29,7 +29,7 @@ def _finite(value: Any) -> Any:
 
 
 def read_fields(kind: type[Value], path: Path, what: str) -> Value:
-    """A dataclass from a JSON object with some of its fields."""
+    """Read a dataclass from a JSON object with some of its fields."""
     values = read_object(path, what)
     hints = get_type_hints(kind)
     for name, value in values.items():
@@ -44,7 +44,7 @@ def read_fields(kind: type[Value], path: Path, what: str) -> Value:
 
 
 def read_object(path: Path, what: str) -> dict[str, Any]:
-    """The JSON object in a file."""
+    """Read a JSON object from a file."""
     try:
         values = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
@@ -55,7 +55,7 @@ def read_object(path: Path, what: str) -> dict[str, Any]:
 
 
 def _is_a(hint: Any, value: Any) -> bool:
-    """Whether a value from JSON can be what a field wants."""
+    """Whether a value from JSON is valid for a type hint."""
     kind, inner = get_origin(hint), get_args(hint)
     if kind in (Union, UnionType):
         return any(_is_a(one, value) for one in inner)

@@ -1,4 +1,4 @@
-"""Files that are read with bounds, and written whole or not at all, never through a link."""
+"""Files: bounded reads, and atomic writes that never follow a link."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 MOST_TEXT = 64 << 20  # bytes of a file that is read whole: JSON, tables of metrics, model cards
-MOST_LINE = 1 << 26  # signs
+MOST_LINE = 1 << 26  # characters
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 def inside(folder: Path, *names: str) -> Path:
-    """A place below a folder. A link on the way there that leaves the folder is refused.
+    """A path below a folder. Raises an `InputError` if a link on the way leaves the folder.
 
-    The folder itself may be a link: the user named it. What is below it may come from somebody else.
+    The folder itself may be a link, because the user named it. Its content may come from somebody else.
     """
     path = folder.joinpath(*names)
     if not is_inside(folder, path):
@@ -37,7 +37,7 @@ def inside(folder: Path, *names: str) -> Path:
 
 
 def is_inside(folder: Path, path: Path) -> bool:
-    """Whether a path leads to a place below a folder, links followed."""
+    """Whether a path, with links resolved, is below a folder."""
     try:
         return path.resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError):  # a circle of links
@@ -45,7 +45,7 @@ def is_inside(folder: Path, path: Path) -> bool:
 
 
 def open_regular(path: Path) -> IO[bytes]:
-    """A file opened for reading; pipes and devices, which may never end, are refused without waiting for them."""
+    """Open a regular file for reading. Raises OSError for pipes and devices, without waiting for them."""
     file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
@@ -57,7 +57,7 @@ def open_regular(path: Path) -> IO[bytes]:
 
 
 def open_own(path: Path, flags: int) -> int:
-    """A file of ours, opened to be written into: new, or a regular one that has no other name (hard link)."""
+    """Open a file for writing in place. It must be new, or a regular file without further hard links."""
     try:
         found = path.lstat()
         plain = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
@@ -73,7 +73,7 @@ def open_own(path: Path, flags: int) -> int:
 
 
 def read_bytes(path: Path, most: int = MOST_TEXT) -> bytes:
-    """All of a regular file that has no more than so many bytes; an OSError otherwise."""
+    """Read a regular file of at most `most` bytes. Raises OSError if it is larger."""
     with open_regular(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -82,11 +82,12 @@ def read_bytes(path: Path, most: int = MOST_TEXT) -> bytes:
 
 
 def read_text(path: Path, most: int = MOST_TEXT) -> str:
+    """Read a UTF-8 file of at most `most` bytes, as `read_bytes`."""
     return read_bytes(path, most).decode("utf-8")
 
 
 def lines_of(file: IO[str], most: int = MOST_LINE) -> Iterator[str]:
-    """The lines of a text file; a line of more signs than that, which no memory might hold, is an OSError."""
+    """Iterate over the lines of a text file. Raises OSError for a line of `most` characters or more."""
     while line := file.readline(most):
         if len(line) == most and not line.endswith("\n"):
             raise OSError(None, f"a line of {most:,} signs or more")
@@ -94,10 +95,10 @@ def lines_of(file: IO[str], most: int = MOST_LINE) -> Iterator[str]:
 
 
 def atomic_write(path: Path, content: str | bytes | Iterable[str]) -> None:
-    """Write a file so that it is either the old or the new one, whatever happens: a kill, a full disk, a power cut.
+    """Write a file atomically: after a kill, a full disk or a power cut it is either the old or the new one.
 
-    The temporary file beside it has a random name, so that writers at the same time do not mix and nobody can prepare
-    a link in its place. A link or a device in the place of the file itself is refused.
+    The temporary file has a random name, so that concurrent writers do not interfere and nobody can prepare a link in
+    its place. Raises an `InputError` if path is a link, a pipe or a device.
     """
     pieces = (content,) if isinstance(content, str | bytes) else content
     _refuse_special(path)
@@ -106,15 +107,15 @@ def atomic_write(path: Path, content: str | bytes | Iterable[str]) -> None:
         descriptor, temporary = _new_temporary(path)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                # Of a name that is not UTF-8, the bytes are shown as \udce9; JSON never comes to that.
+                # Lone surrogates, from names that are not UTF-8, are written as \udce9. JSON has none.
                 file.writelines(
                     piece.encode("utf-8", "backslashreplace") if isinstance(piece, str) else piece for piece in pieces
                 )
                 file.flush()
-                os.fsync(file.fileno())  # else the new name may reach the disk before what it names
-                if fcntl is not None:  # while it is locked: nobody takes it for abandoned
+                os.fsync(file.fileno())  # otherwise the rename may reach the disk before the content
+                if fcntl is not None:  # while it is locked, so that no other writer removes it as abandoned
                     os.replace(temporary, path)
-            if fcntl is None:  # Windows renames no open files
+            if fcntl is None:  # Windows cannot rename open files
                 os.replace(temporary, path)
         except BaseException:
             with suppress(OSError):
@@ -131,12 +132,12 @@ def atomic_write(path: Path, content: str | bytes | Iterable[str]) -> None:
 
 
 def is_temporary(name: str) -> bool:
-    """Is this the name of a file that `atomic_write` had not finished?"""
+    """Whether this is the name of a temporary file of `atomic_write`."""
     return re.fullmatch(r"\.torchcaps-[0-9a-f]{8}-[0-9a-f]{16}\.tmp", name) is not None
 
 
 def _stem(path: Path) -> str:
-    """What the temporary names for a file begin with: short, so that a long name does not become too long."""
+    """The prefix of temporary file names, shortened to stay within the name limit of the file system."""
     return f".torchcaps-{zlib.crc32(os.fsencode(path.name)):08x}-"
 
 
@@ -145,24 +146,24 @@ def _refuse_special(path: Path) -> None:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
-    if stat.S_ISLNK(mode) or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # of a folder, the system tells
+    if stat.S_ISLNK(mode) or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # the system rejects folders
         got = "a link" if stat.S_ISLNK(mode) else "a pipe or a device"
         raise input_error(str(path), "the place of a file to write", got, "Remove it, or choose another name.")
 
 
 def _new_temporary(path: Path) -> tuple[int, Path]:
-    """A new file, locked as long as it is open, and its name."""
+    """A new temporary file, which is locked while it is open, and its name."""
     while True:
         temporary = path.with_name(f"{_stem(path)}{secrets.token_hex(8)}.tmp")
         file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW, 0o666)
-        # Another writer may take it for abandoned until it is locked.
+        # Until it is locked, another writer may remove it as abandoned.
         if try_lock(file) is not False and os.fstat(file).st_nlink:
             return file, temporary
         os.close(file)
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove what writers of this file that were killed have left: their files are not locked any more."""
+    """Remove temporary files of killed writers, which are recognized because they are no longer locked."""
     with suppress(OSError):
         for entry in os.listdir(path.parent):
             if not (is_temporary(entry) and entry.startswith(_stem(path))):
@@ -177,9 +178,9 @@ def _remove_abandoned(path: Path) -> None:
 
 
 def try_lock(file: int) -> bool | None:
-    """Lock an open file for this process; False if another holds the lock. It ends with the process, however that ends.
+    """Lock an open file for this process, until it ends in any way. False if another process holds the lock.
 
-    None where files cannot be locked: on Windows, and on some file systems of a network.
+    None if files cannot be locked: on Windows, and on some network file systems.
     """
     if fcntl is None:
         return None
@@ -193,7 +194,7 @@ def try_lock(file: int) -> bool | None:
 
 
 def unlock(file: int) -> None:
-    """Let go of a lock at once: a process that was forked meanwhile holds the file open, too."""
+    """Release a lock explicitly, because a forked process may still hold the file open."""
     if fcntl is not None:
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_UN)

@@ -1,4 +1,4 @@
-"""Where a user's things lie. No torch here: the command line must answer at once."""
+"""Cache folders of the user. Does not import torch, to keep the command line fast."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torchcaps._core.errors import input_error
 
 
 def cache_folder() -> Path:
-    """The user's folder for what can be had anew. As the XDG specification says, a relative XDG_CACHE_HOME is none."""
+    """The user's cache folder. A relative XDG_CACHE_HOME is ignored, as the XDG specification requires."""
     place = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not place.is_absolute():
         try:
             place = Path.home() / ".cache"
-        except RuntimeError:  # a user whom the machine does not know
+        except RuntimeError:  # an unknown user
             place = Path()
     if not place.is_absolute():
         remedy = "Set XDG_CACHE_HOME to an absolute path."
@@ -26,7 +26,7 @@ def cache_folder() -> Path:
 
 
 def private_folder() -> Path:
-    """For somebody without a home: a folder among the temporary files that nobody else can write to."""
+    """A private temporary folder, for users without a home directory."""
     folder = Path(tempfile.gettempdir()) / f"torchcaps-{os.geteuid()}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""One writer for each run: a lock that ends with its process, and says who holds it."""
+"""One writer for each run folder: a lock that ends with its process and records its holder."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from torchcaps._core.files import inside, open_own, try_lock, unlock
 from torchcaps._core.neutral import shown
 
 LOCK = ".torchcaps.lock"
-MOST = 4096  # bytes that are read of a lock
+MOST = 4096  # bytes that are read of a lock file
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[str | None]:
-    """Hold the lock of a folder, which is made if need be; refuse if another process holds it.
+    """Hold the lock of a folder, which is created if missing. Raises an `InputError` if another process holds it.
 
-    Gives who held it before and did not let go of it, if there was such a process: it was killed.
+    Yields the previous holder if it did not release the lock (because it was killed), otherwise None.
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = open_own(inside(folder, LOCK), os.O_RDWR)
@@ -49,7 +49,7 @@ def locked(folder: Path) -> Iterator[str | None]:
 
 
 def _taken(file: int) -> tuple[bool | None, dict[str, Any] | None]:
-    """Whether the lock could be had, and who wrote into it last. Who has just taken it may not have written yet."""
+    """Whether the lock was acquired, and its last recorded holder. A new holder may not have recorded itself yet."""
     for _ in range(20):
         held, before = try_lock(file), _holder(_read(file))
         if held is not False or before is not None:
@@ -71,7 +71,7 @@ def _read(file: int) -> bytes:
 
 
 def _holder(content: bytes) -> dict[str, Any] | None:
-    """What a lock says of the process that wrote it; None if that process let go."""
+    """The holder that a lock file records; None if it was released."""
     with suppress(ValueError, RecursionError):
         found = json.loads(content)
         if isinstance(found, dict) and isinstance(found.get("pid"), int):
@@ -86,12 +86,12 @@ def _words(holder: dict[str, Any] | None) -> str:
 
 
 def _is_alive(holder: dict[str, Any]) -> bool:
-    """Where files cannot be locked: does the process still run? On another machine nobody can tell, and it may."""
+    """Fallback if files cannot be locked: whether the holder's process runs. False if it was on another machine."""
     if holder.get("host") != socket.gethostname() or os.name != "posix":
         return False
     try:
         os.kill(holder["pid"], 0)
-    except PermissionError:  # it runs, for somebody else
+    except PermissionError:  # it runs, as another user
         return True
     except (OSError, OverflowError):
         return False

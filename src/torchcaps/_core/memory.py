@@ -1,4 +1,4 @@
-"""How much memory there is, the most that this process has held, and what to do when there is no more."""
+"""Available memory, peak memory of this process, and limits that turn exhaustion into an error."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-THREAD = 8 << 20  # bytes of addresses for the stack of a thread, of which little is ever touched
-# What torch, CUDA, numpy and the C++ library say when an allocation fails; other errors do not use these words.
+THREAD = 8 << 20  # bytes of address space for the stack of a thread, of which little is used
+# Messages of torch, CUDA, numpy and the C++ library for failed allocations. Other errors do not contain them.
 SAYINGS = ("not enough memory", "out of memory", "cannot allocate memory", "can't allocate memory", "bad_alloc")
 
 
 def highest_memory() -> int | None:
-    """The most bytes that this process has held so far; None where that cannot be seen."""
+    """The peak memory of this process in bytes; None if it is unknown."""
     held = _status("VmHWM")
-    if held is not None or resource is None:  # getrusage would tell of the parent process too
+    if held is not None or resource is None:  # getrusage would include the parent process
         return held
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def available_memory() -> int | None:
-    """The bytes of memory that this process may use: of the machine, its control group or its address limit."""
+    """The memory in bytes that this process may use: the least of machine, control group and address limit."""
     found = [_machine(), _control_group(), _address_limit()]
     return min((bytes_ for bytes_ in found if bytes_ is not None), default=None)
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Does an error say that memory was asked for and not to be had?"""
+    """Whether an error, or one that caused it, reports a failed allocation."""
     seen: list[BaseException] = []
-    while error is not None and error not in seen:  # it may have been met while another one was handled
+    while error is not None and error not in seen:  # it may be the cause or the context of another error
         seen.append(error)
         if isinstance(error, MemoryError) or any(saying in str(error).lower() for saying in SAYINGS):
             return True
@@ -44,10 +44,10 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 @contextmanager
 def bounded_memory() -> Iterator[None]:
-    """Within a control group with a limit, let allocations above it fail, so that they can be told.
+    """Limit this process to its control group's memory, so that allocations fail with an error.
 
-    Linux would end the process instead, without a word. The bound is on addresses that can be written, of which a
-    process has more than it touches: those it has now, and those of threads, are granted on top.
+    Otherwise Linux kills the process. The limit is on writable address space, of which a process has more than it uses:
+    the unused part that it has now, and the stacks of threads, are added.
     """
     group, machine = _control_group(), _machine()
     if resource is None or not hasattr(resource, "RLIMIT_DATA") or group is None or (machine or 0) <= group:
@@ -81,7 +81,7 @@ def _address_limit() -> int | None:
 
 
 def _control_group() -> int | None:
-    """The lowest limit of the control groups that this process is in (version 2, or 1), if there is one."""
+    """The lowest memory limit of the control groups of this process (version 2 or 1); None if there is none."""
     limits = []
     with suppress(OSError, ValueError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
@@ -99,13 +99,13 @@ def _control_group() -> int | None:
 
 
 def _limit(path: Path) -> list[int]:
-    with suppress(OSError, ValueError):  # "max" is no limit
+    with suppress(OSError, ValueError):  # "max" means no limit
         return [int(path.read_text())]
     return []
 
 
 def _status(name: str) -> int | None:
-    """A line of Linux's account of this process, in bytes."""
+    """A value of /proc/self/status, in bytes."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith(f"{name}:"):

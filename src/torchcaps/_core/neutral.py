@@ -1,4 +1,4 @@
-"""Output that cannot be misused: control characters in names and texts of strangers are shown, never obeyed."""
+"""Safe output: control characters in untrusted names and texts are escaped."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
-# Control characters, separators of lines, marks that turn the direction of writing, and halves of surrogate pairs,
-# which stand for bytes of file names that are not UTF-8.
+# Control characters, line separators, marks of the writing direction, and lone surrogates, with which Python represents
+# bytes of file names that are not UTF-8.
 _CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
 _IN_LINES, _IN_A_LINE = re.compile(f"[{_CONTROL}]"), re.compile(f"[\t\n{_CONTROL}]")
 
 
 def shown(text: str, *, lines: bool = False) -> str:
-    """A text on one line that a terminal can show: what is no visible sign is escaped, as \\x1b or \\n.
+    r"""Escape non-printable characters, as \x1b or \n, so that the text fits on one terminal line.
 
-    lines: line feeds and tabs are kept.
+    lines: keep line feeds and tabs.
     """
     return (_IN_LINES if lines else _IN_A_LINE).sub(_escaped, text)
 
 
 def csv_cell(text: str) -> str:
-    """A text as a cell of a table, which no spreadsheet takes for a formula, also where it splits at semicolons."""
+    """Escape a text for a cell of a CSV file, so that no spreadsheet reads it as a formula, also after semicolons."""
     return shown(re.sub(r"(^|;)(?=[=+@\t\r-])", r"\1'", text))
 
 
 def _escaped(found: re.Match[str]) -> str:
     code = ord(found[0])
-    if 0xDC80 <= code <= 0xDCFF:  # Python's stand-in for a byte
+    if 0xDC80 <= code <= 0xDCFF:  # the surrogate escape of a byte
         return f"\\x{code - 0xDC00:02x}"
     return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(found[0], f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
 
 
 class NeutralStream:
-    """A text stream that escapes control characters except line feeds and tabs, and signs that it cannot encode."""
+    """A text stream that escapes control characters except line feeds and tabs, and characters it cannot encode."""
 
     def __init__(self, stream: IO[str]) -> None:
         self.stream = stream
@@ -57,13 +57,13 @@ class NeutralStream:
 
 
 def terminal(stream: Any) -> Any:
-    """The stream itself, for what moves the cursor or paints: progress bars, colors, help pages."""
+    """The underlying stream, for output with control characters: progress bars, colors, help pages."""
     return stream.stream if isinstance(stream, NeutralStream) else stream
 
 
 @contextmanager
 def neutral_output() -> Iterator[None]:
-    """What is printed within goes through `NeutralStream`."""
+    """A context in which standard output and error go through `NeutralStream`."""
     before = sys.stdout, sys.stderr
     streams = [stream if stream is None else NeutralStream(terminal(stream)) for stream in before]
     sys.stdout, sys.stderr = streams

@@ -1,6 +1,6 @@
-"""Pages that stand for themselves: one file, nothing from the network, for screens, phones, paper, by day and night.
+"""Self-contained HTML pages: one file without external resources, responsive, printable, with light and dark themes.
 
-jinja2 escapes every text; what these functions return is HTML.
+jinja2 escapes every text; these functions return HTML.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _templates() -> Environment:
 
 
 def render(name: str, **values: Any) -> str:
-    """A part of a page by its name, as HTML; every value is escaped."""
+    """A part of a page by name, as HTML; every value is escaped."""
     return _templates().get_template(name).render(**values)
 
 
@@ -60,15 +60,17 @@ def page(title: str, body: str) -> str:
 
 
 def heading(text: str, level: int = 2) -> str:
+    """A heading."""
     return render("heading", text=text, level=level)
 
 
 def paragraph(text: str, kind: str = "") -> str:
+    """A paragraph. kind: its CSS class."""
     return render("paragraph", text=text, kind=kind)
 
 
 def table(rows: Sequence[Sequence[object]], head: Sequence[str] = ()) -> str:
-    """A table; what looks like a number stands at the right."""
+    """A table; numbers are aligned to the right."""
     return render("table", rows=[[(str(value), _is_number(str(value))) for value in row] for row in rows], head=head)
 
 
@@ -77,18 +79,19 @@ def _is_number(text: str) -> bool:
 
 
 def listing(lines: Sequence[str]) -> str:
+    """A bulleted list."""
     return render("listing", lines=lines)
 
 
 def picture(figure: Any, alt: str) -> str:
-    """A matplotlib figure, within the page; where a screen is narrow one scrolls along it."""
+    """A matplotlib figure, embedded in the page; it scrolls on narrow screens."""
     room = io.BytesIO()
     figure.savefig(room, dpi=130, format="png")
     return _image(room.getvalue(), alt, round(float(figure.get_figwidth()) * 96))
 
 
 def image_file(path: Path, alt: str, width: int = 720) -> str:
-    """A picture from a file, within the page."""
+    """A picture from a file, embedded in the page."""
     return _image(read_bytes(path), alt, width)
 
 
@@ -98,14 +101,15 @@ def _image(content: bytes, alt: str, width: int) -> str:
 
 
 def commands(lines: Sequence[str]) -> str:
+    """Preformatted lines."""
     return render("commands", lines=lines)
 
 
 def tiles(rows: Sequence[tuple[str, str]]) -> str:
-    """Large values, each with what it is below it."""
+    """Large values, each with its name below."""
     return render("tiles", rows=rows)
 
 
 def shaded_text(label: str, confidence: str, pieces: Sequence[tuple[str, str | None]]) -> str:
-    """A text in pieces, some of them on a colored ground, below its class."""
+    """A text in pieces, some of them with a background color, below its class."""
     return render("words", label=label, confidence=confidence, pieces=pieces)

@@ -1,4 +1,4 @@
-"""Half precision and autocast, asked in one place."""
+"""Half precision and autocast."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ HALVES = (torch.float16, torch.bfloat16)
 
 
 def autocasting(device: str) -> bool:
-    """Is autocast on for this kind of device?"""
-    return device != "meta" and torch.is_autocast_enabled(device)  # meta tensors know no autocast
+    """Whether autocast is enabled for this device type."""
+    return device != "meta" and torch.is_autocast_enabled(device)  # meta tensors have no autocast
 
 
 def no_autocast(device: str) -> AbstractContextManager[Any]:
+    """A context without autocast."""
     return torch.autocast(device, enabled=False) if autocasting(device) else nullcontext()
 
 
 def autocast_as_now(device: str) -> Callable[[], AbstractContextManager[Any]]:
-    """Autocast as it is now, to be entered later."""
+    """A function that restores the current autocast state as a context."""
     if device == "meta":
         return nullcontext
     enabled, dtype = autocasting(device), torch.get_autocast_dtype(device)
@@ -31,7 +32,7 @@ def autocast_as_now(device: str) -> Callable[[], AbstractContextManager[Any]]:
 
 
 def without_autocast(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """A backward pass of an autograd function that keeps its precision, wherever it is called from."""
+    """Decorate the backward pass of an autograd function to run without autocast."""
 
     @wraps(backward)
     def plain(ctx: Any, *gradients: Tensor | None) -> Any:

@@ -1,4 +1,4 @@
-"""A bar on the terminal, or in a notebook, for work that takes longer than a moment."""
+"""Progress bars, on the terminal or in a notebook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 
 def bar(items: Iterable[Item], title: str, total: int | None = None) -> Iterator[Item]:
-    """The items, with a bar on standard error; disabled when that is neither a terminal nor a notebook."""
+    """Iterate with a progress bar on stderr. Disabled when stderr is neither a terminal nor in a notebook."""
     try:
         from tqdm.auto import tqdm
     except ImportError:
@@ -22,12 +22,12 @@ def bar(items: Iterable[Item], title: str, total: int | None = None) -> Iterator
 
 
 def is_watched(stream: TextIO | None) -> bool:
-    """Is the stream a terminal, or are we in a notebook?"""
+    """Whether the stream is a terminal, or this is a notebook."""
     return stream is not None and (stream.isatty() or in_notebook())
 
 
 def in_notebook() -> bool:
-    """Does a Jupyter kernel run this?"""
+    """Whether this runs in a Jupyter kernel."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return shell is not None and hasattr(shell, "kernel")

@@ -24,9 +24,10 @@ Couplings = Float[Tensor, "*b i j"]
 
 
 class Capsules(NamedTuple):
-    """What a layer takes and gives: poses [*b i e], activations [*b i] and, for padded children, a mask [*b i].
+    """The input and output of capsule layers: poses [*b i e], activations [*b i] and an optional mask [*b i].
 
-    The mask is True where a capsule is real. A grid of capsules is [b h w i e] (or [b t i e], or [b z h w i e]).
+    mask: True where a capsule is real, False where it is padding; None if all are real. The poses of a grid of capsules
+    are [b h w i e] (or [b t i e], or [b z h w i e]).
     """
 
     poses: Tensor
@@ -34,16 +35,16 @@ class Capsules(NamedTuple):
     mask: Tensor | None = None
 
     def silent_poses(self) -> Tensor:
-        """The poses, zero where capsules are masked, whatever stood there."""
+        """The poses, with those of masked capsules set to zero."""
         return self.poses if self.mask is None else self.poses.masked_fill(~self.mask.unsqueeze(-1), 0)
 
     def to(self, *args: Any, **options: Any) -> Capsules:
-        """The same on another device, or of another dtype, as `Tensor.to`; a mask keeps its dtype."""
+        """Convert to another device or dtype, with the arguments of `Tensor.to`. The mask keeps its dtype."""
         poses, activations = self.poses.to(*args, **options), self.activations.to(*args, **options)
         return Capsules(poses, activations, None if self.mask is None else self.mask.to(poses.device))
 
     def flatten(self) -> Capsules:
-        """Join the axes of a grid into one axis of capsules: [b h w i e] -> [b (h w i) e]."""
+        """Flatten the axes of a grid into one axis of capsules: [b h w i e] -> [b (h w i) e]."""
         return Capsules(
             self.poses.flatten(1, -2),
             self.activations.flatten(1),
@@ -52,7 +53,7 @@ class Capsules(NamedTuple):
 
 
 class Routed(NamedTuple):
-    """What a routing gives: parent poses [*b j d], activations [*b j], and the couplings [*b i j] that made them."""
+    """The result of a routing: parent poses [*b j d], activations [*b j], and the final couplings [*b i j]."""
 
     poses: Tensor
     activations: Tensor
@@ -64,21 +65,28 @@ class Routed(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One iteration of a routing: its `Routed` and what the loop descends, [*b] (None where theory has nothing)."""
+    """One iteration of a routing: its result `routed` and its `objective` [*b] (None if no objective is known)."""
 
     routed: Routed
     objective: Tensor | None
 
 
 def can_look_at(values: Tensor) -> bool:
-    """Can numbers be read at no cost? Not on other devices, which would wait, nor under torch.func or compilers."""
+    """Whether values can be inspected cheaply.
+
+    False on devices other than the CPU (reading would synchronize), under torch.func, while compiling, and for empty
+    tensors.
+    """
     if torch.compiler.is_compiling() or values.device.type != "cpu" or values.numel() == 0:
         return False
     return torch._C._functorch.peek_interpreter_stack() is None
 
 
 def check_labels(owner: str, labels: Tensor, classes: int) -> None:
-    """Refuse class indices that name no class, where they can be seen."""
+    """Raise an `InputError` if labels are not class indices from 0 to classes - 1; owner is named in the message.
+
+    Skipped where labels cannot be inspected cheaply (`can_look_at`).
+    """
     if not can_look_at(labels):
         return
     low, high = int(labels.min()), int(labels.max())
@@ -88,12 +96,16 @@ def check_labels(owner: str, labels: Tensor, classes: int) -> None:
 
 
 def truth_of(labels: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
-    """Class indices [*b] as one truth value for each class, [*b y]. (torch's one_hot looks at values first.)"""
+    """One-hot encode labels, class indices [*b], as [*b classes] of this dtype, without inspecting values."""
     return (labels.unsqueeze(-1) == torch.arange(classes, device=labels.device)).to(dtype)
 
 
 def check_capsules(owner: str, capsules: Capsules, rank: int, axes: str, in_capsules: int | None, in_dim: int) -> None:
-    """Refuse `capsules` whose poses are not `axes` = (*, in_capsules, in_dim) of that rank, or whose parts disagree."""
+    """Raise an `InputError` if the poses of `capsules` are not `axes` = (*, in_capsules, in_dim) of this rank.
+
+    Activations and mask must have the shape of the poses without the last axis. owner is named in messages.
+    in_capsules: None accepts any number of capsules.
+    """
     if not isinstance(capsules, Capsules):
         raise input_error(owner, "Capsules", f"a {type(capsules).__name__}", "Pass Capsules(poses, activations).")
     poses, activations, mask = capsules

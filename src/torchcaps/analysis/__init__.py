@@ -1,1 +1,1 @@
-"""To look inside a network and to question it: a model and a batch in, plain data out. Pictures are in `plots`."""
+"""Analysis of networks: functions from a model and data to plain data. Figures are in `plots`."""

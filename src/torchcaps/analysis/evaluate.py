@@ -1,4 +1,4 @@
-"""How well a model does: accuracy with its interval, precision and recall, confusion, and how reconstructions fit."""
+"""Evaluation of a model: accuracy with its interval, precision and recall, confusion, reconstruction errors."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def top_classes(activations: Float[Tensor, "b y"], count: int = 1) -> Int[Tensor
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
-THRESHOLD = 0.5  # a class is said to be there if its activation is above, where any number of them may be
+THRESHOLD = 0.5  # if any number of classes may be true, those with a higher activation are predicted
 
 
 def shown_classes(labels: Tensor, classes: int) -> Bool[Tensor, "b y"]:
-    """Which classes are there: from class indices [b] or [b n], or truth values [b y] as they are."""
+    """The true classes as truth values, from class indices [b] or [b n], or truth values [b y]."""
     if labels.dtype == torch.bool:
         return labels
     indices = labels.unsqueeze(-1) if labels.ndim == 1 else labels
@@ -39,7 +39,7 @@ def shown_classes(labels: Tensor, classes: int) -> Bool[Tensor, "b y"]:
 
 
 def said_classes(activations: Float[Tensor, "b y"], labels: Tensor) -> Bool[Tensor, "b y"]:
-    """Which classes the answer names: as many as there are labels, or for truth values all above the threshold."""
+    """The predicted classes: as many as there are labels, or for truth values all above the threshold."""
     if labels.dtype == torch.bool:
         return activations > THRESHOLD
     count = 1 if labels.ndim == 1 else labels.shape[-1]
@@ -47,19 +47,21 @@ def said_classes(activations: Float[Tensor, "b y"], labels: Tensor) -> Bool[Tens
 
 
 def named_classes(activations: Float[Tensor, " y"], many: bool) -> list[int]:
-    """The classes to name for one example, the most active first: the first of them, or all above the threshold."""
+    """The predicted classes of one example, the most active first: one, or if `many` all above the threshold."""
     order = activations.argsort(descending=True).tolist()
     return [place for place in order if activations[place] > THRESHOLD] if many else order[:1]
 
 
 def hits(activations: Float[Tensor, "b y"], labels: Tensor) -> Bool[Tensor, " b"]:
-    """Whether the classes named are exactly those that are there: labels [b], [b n], or truth values [b y]."""
+    """Whether the predicted classes are exactly the true ones: labels [b], [b n], or truth values [b y]."""
     return (said_classes(activations, labels) == shown_classes(labels, activations.shape[-1])).all(-1)
 
 
 def scores(shown: Bool[Tensor, "n y"], said: Bool[Tensor, "n y"]) -> dict[str, float]:
-    """Exact-match ratio; precision, recall and F1 averaged over examples, over all decisions (micro) and over classes
-    (macro). What is 0 / 0 counts as 0.
+    """Multi-label scores: exact-match ratio; precision, recall and F1, each averaged in three ways.
+
+    shown: the true classes. said: the predicted ones. Averages are over examples ("samples"), over all decisions
+    ("micro") and over classes ("macro"); 0 / 0 counts as 0.
     """
     result = {"exact_match": float((shown == said).all(-1).double().mean())}
     for name, axis in (("samples", -1), ("micro", None), ("macro", 0)):
@@ -169,13 +171,14 @@ def misfits(model: nn.Module, batch: Batch, capsules: Capsules) -> Tensor | None
 
 
 def batches(data: Examples, size: int) -> Iterator[Batch]:
+    """Iterate over the data in order, in batches of this size."""
     for rows in torch.arange(len(data)).split(size):
         yield data.batch(rows)
 
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[torch.device]:
-    """The model in evaluation mode, and as it was afterwards; gives the device where its weights are."""
+    """A context with the model in evaluation mode, which is reset afterwards; yields the device of its weights."""
     broken = first_not_finite(model.state_dict())
     if broken is not None:
         raise input_error("model", "weights that are finite numbers", f"others in {broken}", "Train or load it anew.")
@@ -200,7 +203,7 @@ def in_eval_mode(function: Callable[P, Result]) -> Callable[P, Result]:
 
 @torch.no_grad()
 def evaluate(model: nn.Module, data: Examples, *, batch_size: int = 64) -> Evaluation:
-    """The model's answers to every example, in evaluation mode, on the device where its weights are."""
+    """Evaluate the model on every example, in evaluation mode, on the device of its weights."""
     labels, activations, reconstruction_error = [], [], []
     with eval_mode(model) as device:
         for batch in batches(data, batch_size):
@@ -221,7 +224,7 @@ def evaluate(model: nn.Module, data: Examples, *, batch_size: int = 64) -> Evalu
 
 
 def check_answers(owner: str, activations: Tensor) -> None:
-    """Refuse what a network answers when its weights are so large that it computes with infinities."""
+    """Raise an `InputError` if activations are not finite, because weights are too large."""
     if not bool(activations.isfinite().all()):
         remedy = "Its weights are too large: train anew, with a lower --lr."
         raise input_error(owner, "a network that answers in finite numbers", "one that does not", remedy)

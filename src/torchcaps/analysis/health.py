@@ -30,8 +30,10 @@ FEW = 64  # examples for what is measured on one batch
 
 @dataclass(frozen=True)
 class LayerHealth:
-    """One routed layer. children, parents: how many for one example. activity: the highest activation of each type of
-    parent, [j], and dead_below: what it must reach. mirror: what changes when the children's poses are negated.
+    """Health of one routed layer.
+
+    children, parents: their number for one example. activity: the highest activation of each parent type, [j].
+    dead_below: parents whose activity is lower count as dead. mirror: the change when the children's poses are negated.
     """
 
     name: str

@@ -36,8 +36,11 @@ class Presence:
 
 @torch.no_grad()
 def take_apart(model: ImageModel, data: Examples, right: int = 4, wrong: int = 2, absent: int = 2) -> Cases:
-    """Images whose classes were all found; mistakes, each drawn from its answer and from its labels; and further images
-    whose last thing is drawn from a class that is neither there nor in the answer, chosen at random.
+    """Reconstruct the single objects of images of several.
+
+    right: images whose classes were all found. wrong: mistakes, each reconstructed from its answer and from its labels.
+    absent: further images, whose last object is reconstructed from a random class that is neither present nor in the
+    answer.
     """
     _check_pairs("take_apart", model, data)
     good, bad = first_answers(model, data, right + absent, wrong)

@@ -50,8 +50,9 @@ def receptive_fields(model: CapsuleModel) -> Int[Tensor, "h w 4"]:
 
 @in_eval_mode
 def part_maps(model: CapsuleModel, image: Float[Tensor, "c h w"], parts: list[int]) -> Float[Tensor, "n h w"]:
-    """How much each pixel moves the activation of a primary capsule: |da / dx|, the largest over channels, smoothed
-    over 3 x 3 pixels. parts: which primary capsules, counted over the whole grid.
+    """The influence of each pixel on the activations of primary capsules: |da / dx|.
+
+    The maximum over channels, smoothed over 3 x 3 pixels. parts: indices of primary capsules in the flattened grid.
     """
     image = image.to(next(model.parameters()).device)
     images = image[None].detach().clone().requires_grad_()

@@ -18,10 +18,12 @@ EXAMPLES = 32
 
 
 class Vitals(NamedTuple):
-    """One routed layer. activation: the mean. dead, starved: how many types of parents are active on no example, and
-    receive less than a tenth of an even share; of `parents`. entropy: of couplings in a window, 1 where they are
-    uniform, 0 where each child has one parent. gradient: the norm of the loss's gradient by the poses that the layer is
-    given; by its parameters where these poses are inputs, which learn nothing.
+    """Statistics of one routed layer.
+
+    activation: the mean. dead, starved: the number of parent types, of `parents`, that are active on no example, and
+    that receive less than a tenth of a uniform share. entropy: of couplings in a window, 1 if they are uniform, 0 if
+    each child has one parent. gradient: the norm of the loss's gradient with respect to the poses of the children; with
+    respect to the layer's parameters if these poses are inputs.
     """
 
     activation: float

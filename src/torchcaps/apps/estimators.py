@@ -1,4 +1,4 @@
-"""The classifiers of scikit-learn, or where that is not installed, what says so when they are made."""
+"""The scikit-learn classifiers, or classes that raise an error when scikit-learn is not installed."""
 
 from __future__ import annotations
 

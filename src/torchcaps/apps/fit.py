@@ -1,4 +1,4 @@
-"""Training in Python: any network that returns capsules, on any data, with a run folder as `torchcaps train` makes."""
+"""Training in Python: any network that returns capsules, on any data, with a run folder like `torchcaps train`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def fit(
     precision: str | None = None,
     compile: bool | None = None,  # torch's word
 ) -> Run:
-    """Train a network and return its run; the network itself ends with the best weights, on the CPU, in eval mode.
+    """Train a network and return its run. The network ends with the best weights, on the CPU, in evaluation mode.
 
     model: any torch module that returns `Capsules` with an activation for each class. train_data: (inputs, labels) as
     arrays or tensors, a torch Dataset of such pairs, a set of `torchcaps.data`, or a folder, file or data set by name
@@ -63,10 +63,20 @@ def fit(
     held out. test_data: the same, for `evaluate` and the report. classes: the names of the classes; left out, those
     that the data know, or numbers.
 
-    out: the run folder; left out, a new one under runs/. resume: go on with the run in this folder, which was
-    interrupted, with the same network and data and no other options. calibrate: give capsule layers a start that suits
-    the data (`torchcaps.calibrate`); False for a network that has learned already. The other options are those of
-    `torchcaps train`; left out, those of the model's recipe.
+    out: the run folder; left out, a new one under runs/. resume: continue the interrupted run in this folder, with the
+    same network and data and no other options. calibrate: initialize the scales of capsule layers from the data
+    (`torchcaps.calibrate`); False for a network that is trained already.
+
+    The other options are those of `torchcaps train`; left out, epochs, batch_size, lr, schedule, weight_decay and
+    reconstruction are those of the model's recipe. epochs: passes through the training data. batch_size: examples in a
+    batch. accumulate: batches that are combined for one step. lr: the highest learning rate. schedule: "one-cycle",
+    "exponential", "slow-exponential" or "constant". weight_decay: of AdamW. loss: a name in `LOSSES`; left out, that of
+    the recipe, or else the default of the activations. down_weight: the weight of absent classes in the margin loss.
+    reconstruction: the weight of the reconstruction error of a decoder. augment: a name in `data.AUGMENTATIONS`; left
+    out, "affine" for images from files or by name with one label each, otherwise "none". patience: stop after so many
+    epochs without a better validation accuracy. validation: the fraction to hold out. seed: of the split, the order and
+    the augmentation. device: "auto", "cpu", "cuda" or "mps". precision: "float32", "float16" or "bfloat16". compile:
+    train with torch.compile.
     """
     options: dict[str, Any] = {
         "epochs": epochs, "batch_size": batch_size, "lr": lr, "schedule": schedule, "weight_decay": weight_decay,
@@ -80,7 +90,7 @@ def fit(
 
     if resume is not None:
         if given or out is not None:
-            remedy = "Drop it: a run goes on as it began."
+            remedy = "Drop it: a run continues with its own options."
             raise input_error("fit", "no option beside resume", next(iter(given), "out"), remedy)
         return _resume(model, (train_data, validation_data, test_data), classes, Path(resume))
     config = TrainConfig(data=_name_of(train_data), out=None if out is None else Path(out), **given)
@@ -95,7 +105,7 @@ def fit(
 
 
 def _check(config: TrainConfig) -> None:
-    """Refuse what cannot be right, before any data are read."""
+    """Raise an `InputError` for invalid options, before any data are read."""
     check_given(config)
     for word, known in (
         ("augment", list(AUGMENTATIONS)),
@@ -124,7 +134,7 @@ def _resume(model: nn.Module, data: tuple[Any, Any, Any], classes: Sequence[str]
 
 
 def _name_of(data: Any) -> str:
-    """What the config says of the data: a path or a name as it is, anything else in parentheses."""
+    """The data in the config: a name, a path, or for data in Python their type in parentheses."""
     if isinstance(data, str) and data in DATASETS:
         return data
     if isinstance(data, str | Path):
@@ -133,7 +143,7 @@ def _name_of(data: Any) -> str:
 
 
 def _parts(config: TrainConfig, train: Any, validation: Any, test: Any, classes: Sequence[str] | None) -> Splits:
-    """The data in their parts; a part that is missing is held out of the training data, or empty."""
+    """The data in their parts. Missing validation data are held out of training data; missing test data are empty."""
     if isinstance(train, str | Path):
         if validation is not None or test is not None:
             remedy = "Put the parts into subfolders train, val and test of one folder."
@@ -151,7 +161,7 @@ def _parts(config: TrainConfig, train: Any, validation: Any, test: Any, classes:
 
 
 def _answer(model: nn.Module, data: Any) -> Capsules:
-    """What the network returns for two examples; anything but an activation for each class is refused."""
+    """The output of the network for two examples; an `InputError` if it has not one activation for each class."""
     owner = type(model).__name__
     few = data.batch(torch.arange(min(2, len(data))))
     with torch.no_grad(), eval_mode(model) as device:
@@ -167,7 +177,7 @@ def _answer(model: nn.Module, data: Any) -> Capsules:
 
 
 def _with_classes(parts: Splits, answer: Capsules, classes: Sequence[str] | None) -> Splits:
-    """The parts with a name for each class of the network; labels that it cannot answer are refused."""
+    """The parts with a name for each class of the network; an `InputError` if the data have other classes."""
     count = answer.activations.shape[1]
     known = tuple(map(str, classes or parts.train.classes or ()))
     if len(known) > count or (classes is not None and len(known) != count):
@@ -179,7 +189,7 @@ def _with_classes(parts: Splits, answer: Capsules, classes: Sequence[str] | None
 
 
 def _draft(model: nn.Module, config: TrainConfig, parts: Splits, *, in_python: bool) -> Run:
-    """The run before anything is written: by the name of its model where that can be made anew, else as it is."""
+    """The run before anything is written: with the name of its model if that recreates it, else with the object."""
     config = _with_recipe(model, config, parts, in_python)
     train = parts.train
     metadata = RunMetadata(train.classes, labels_per_image=train.labels_per_image, in_python=in_python)
@@ -216,7 +226,7 @@ def _with_recipe(model: nn.Module, config: TrainConfig, parts: Splits, in_python
 
 
 def _by_name(model: nn.Module, run: Run) -> Run | None:
-    """The run with the name and the options that make this network; None where they cannot tell."""
+    """The run with the name and the options that recreate this network; None if there are none."""
     origin = model.origin if isinstance(model, HasRecipes) else None
     if origin is None:
         return None

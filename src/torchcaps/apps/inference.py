@@ -32,10 +32,11 @@ def evaluate(
     batch_size: int = 64,
     device: str = "auto",
 ) -> Evaluation:
-    """The answers to every example of the data: accuracy with its interval, confusion, recall and precision.
+    """Evaluate on labeled data: accuracy with its confidence interval, confusion matrix, recall and precision.
 
     subject: a run, its folder, or a network. data: as for `fit`; left out, the `part` ("train", "validation" or "test")
-    of the run's own. classes: the names of the classes, for a network with data that do not know them.
+    of the run's own. classes: the names of the classes, for a network with data that have none. batch_size: examples in
+    a batch. device: "auto", "cpu", "cuda" or "mps".
     """
     check_count("evaluate", "batch_size", batch_size)
     chosen = choose_device("evaluate", device)
@@ -66,11 +67,12 @@ def evaluate(
 def predict(
     subject: Subject, inputs: Any, *, batch_size: int = 64, device: str = "auto", classes: Sequence[str] | None = None
 ) -> list[Prediction]:
-    """An answer for each input: its classes, the most active first, and how active they are.
+    """Predict each input: its classes in the order of their activations, the most active first.
 
     subject: a run, its folder, or a network. inputs: for a run on images, files or folders of pictures, or images
     [n c h w] or [n h w] as bytes or as floats from 0 to 1; for a run on texts, a list of texts; for any other network
     what it takes, as an array or a tensor [n ...]. classes: the names of the classes, for a network without a run.
+    batch_size: inputs in a batch. device: "auto", "cpu", "cuda" or "mps".
     """
     check_count("predict", "batch_size", batch_size)
     chosen = choose_device("predict", device)
@@ -108,7 +110,7 @@ def _run_of(subject: Subject) -> Run | None:
 
 
 def _readable(run: Run | None, examples: Any) -> Any:
-    """The data in the classes of the run, and with its vocabulary where they are texts."""
+    """The data with labels of the run's classes, and with its vocabulary if they are texts."""
     if run is None:
         return examples
     if isinstance(examples, TextSet) and examples.vocabulary is None:
@@ -127,7 +129,7 @@ def _is_paths(inputs: Any) -> bool:
 
 
 def _as_images(given: Tensor) -> Tensor:
-    """Images from 0 to 1, [n c h w]: bytes are divided by 255, and floats above 1 refused."""
+    """Images from 0 to 1, [n c h w]: bytes are divided by 255; an `InputError` for other values."""
     if given.dtype == torch.uint8:
         given = given.float() / 255
     if not given.is_floating_point() or not len(given) or float(given.amax()) > 1 or float(given.amin()) < 0:

@@ -1,4 +1,4 @@
-"""Capsule networks as classifiers of scikit-learn: for images, vectors and texts, in pipelines and grid searches."""
+"""Capsule networks as scikit-learn classifiers: for images, vectors and texts, in pipelines and grid searches."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """The most active class of each example, [n]."""
-        best = self._activations(X).argmax(1)
+        best = self._activations(X).argmax(1)  # first: it checks that the classifier is fitted
         return self.classes_[best]
 
     def _inputs(self, X: Any) -> Sequence[Tensor]:  # noqa: N803
@@ -108,15 +108,15 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
 class CapsuleClassifier(_Capsules):
     """A classifier of images or vectors.
 
-    X is images [n h w] or [n c h w], or vectors [n features]. Images are brought to the range from 0 to 1 by the least
-    and the largest number seen in training; vectors to mean zero and variance one, and a learned linear map makes
-    capsules of them (`VectorCapsules`).
+    X is images [n h w] or [n c h w], or vectors [n features]. Images are scaled to the range from 0 to 1 by the
+    smallest and the largest value seen in training; vectors to mean zero and variance one, for a `VectorCapsules`
+    network.
 
     model: a name (torchcaps list models), for images; left out, "efficient". routing, iterations: left out, the model's
-    own. options: further options of the model and its routing, as in `create_model`. epochs: times through the
+    own. options: further options of the model and its routing, as in `create_model`. epochs: passes through the
     examples. batch_size, lr: left out, those of the model's recipe. reconstruction: the weight of a decoder's error;
     0 for no decoder. augment: how images are varied ("none", "shift", "affine", "photo", "light", "norb"). device:
-    "auto", "cpu", "cuda" or "mps". random_state: a whole number makes fits repeatable. verbose: 1 for a bar.
+    "auto", "cpu", "cuda" or "mps". random_state: an integer makes fits repeatable. verbose: 1 for a bar.
 
     After fit: classes_, model_ (the network), input_shape_ (of one example), n_features_in_ (X.shape[1]).
     """
@@ -208,10 +208,10 @@ class CapsuleClassifier(_Capsules):
 
 
 class CapsuleTextClassifier(_Capsules):
-    """A classifier of texts: X is a list of str.
+    """A classifier of texts: X is a list of str. After fit: classes_, model_, vocabulary_.
 
     model: "text", "text-a", "text-b", "textcnn" or "bilstm". max_length: words of a text that are read; left out, 200.
-    The other options are those of `CapsuleClassifier`. After fit: classes_, model_, vocabulary_.
+    routing, iterations, options, epochs, batch_size, lr, device, random_state, verbose: as in `CapsuleClassifier`.
     """
 
     def __init__(
@@ -270,14 +270,14 @@ class CapsuleTextClassifier(_Capsules):
 
 
 def _shares(activations: np.ndarray) -> np.ndarray:
-    """The activations divided by their sum; equal shares where all are silent."""
+    """The activations divided by their sum; equal shares if all are zero."""
     sums = activations.sum(1, keepdims=True)
     even = np.full_like(activations, 1 / activations.shape[1])
     return np.divide(activations, sums, out=even, where=sums > 0)
 
 
 def _texts(X: Any) -> tuple[str, ...]:  # noqa: N803
-    """Texts as a tuple of str; anything else is refused."""
+    """Texts as a tuple of str; an `InputError` for anything else."""
     if isinstance(X, str) or not all(isinstance(text, str) for text in X) or len(X) == 0:
         got = "one str" if isinstance(X, str) else "none" if len(X) == 0 else "others"
         raise input_error("CapsuleTextClassifier", "a list of str", got, "Pass texts as [text, ...].")

@@ -1,4 +1,4 @@
-"""Data: labeled images and texts by name, or from a user's own files."""
+"""Data: labeled images and texts by name, from files, or from arrays and Datasets."""
 
 from torchcaps.data.augment import AUGMENTATIONS, affine, brightness, center_crop, contrast, crop, flip, shift
 from torchcaps.data.base import (

@@ -1,6 +1,6 @@
-"""Random changes to batches of images [b c h w] from 0 to 1, a different one for each image.
+"""Random augmentation of batches of images [b c h w] from 0 to 1, different for each image.
 
-All draw from torch's own randomness, or from a generator given. Directions are x to the right and y down.
+All functions use torch's global random generator, or the given one. x points to the right and y down.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ from torch.nn.functional import grid_sample, pad
 
 from torchcaps._core.errors import check_choice, check_count, check_range, input_error, shape_text
 
-# What lies beyond the edge of an image: nothing, or its outermost pixels (for photographs).
+# The values beyond the border of an image: zeros, or its outermost pixels (for photographs).
 FILLS = {"zeros": "constant", "border": "replicate"}
 
 
 def shift(images: Tensor, pixels: int, fill: str = "zeros", generator: Generator | None = None) -> Tensor:
-    """Move each image by up to this many whole pixels along both axes; what leaves it does not come back."""
+    """Shift each image by up to `pixels` whole pixels along both axes, without wrapping around.
+
+    images: [b c h w] from 0 to 1. fill: the values that enter at the border: "zeros", or "border" for the outermost
+    pixels. generator: of random numbers; left out, torch's global one.
+    """
     _check_images("shift", images)
     check_count("shift", "pixels", pixels, low=0)
     check_choice("shift", "fill", fill, list(FILLS))
@@ -37,9 +41,10 @@ def affine(
     fill: str = "zeros",
     generator: Generator | None = None,
 ) -> Tensor:
-    """Turn each image by up to `rotate` degrees, scale it by a factor from `scale`, shear and move it.
+    """Rotate each image by up to `rotate` degrees, scale it by a factor from the range `scale`, shear and translate it.
 
-    shear: how far x moves for each y, up to this much either way. translate: pixels, whole or not.
+    images: [b c h w] from 0 to 1. shear: the largest shift of x for a unit of y, in either direction. translate: the
+    largest shift along each axis, in pixels. fill, generator: as in `shift`.
     """
     _check_images("affine", images)
     check_range("affine", "rotate", rotate, 0)
@@ -54,7 +59,10 @@ def affine(
 
 
 def brightness(images: Tensor, amount: float, generator: Generator | None = None) -> Tensor:
-    """Add one number from -amount to amount to all pixels of an image."""
+    """Add a random number from -amount to amount to all pixels of an image, and clamp to 0 to 1.
+
+    images: [b c h w] from 0 to 1. generator: as in `shift`.
+    """
     _check_images("brightness", images)
     check_range("brightness", "amount", amount, 0)
     added = amount * (2 * _rand(images, (len(images), 1, 1, 1), generator) - 1)
@@ -62,7 +70,10 @@ def brightness(images: Tensor, amount: float, generator: Generator | None = None
 
 
 def contrast(images: Tensor, low: float, high: float, generator: Generator | None = None) -> Tensor:
-    """Bring all pixels of an image closer to their mean, or further from it, by one factor from low to high."""
+    """Multiply the deviations of all pixels from the image's mean by a random factor from low to high; clamp to 0 to 1.
+
+    images: [b c h w] from 0 to 1. generator: as in `shift`.
+    """
     _check_images("contrast", images)
     _check_factors("contrast", "low and high", (low, high), least=0)
     factor = low + (high - low) * _rand(images, (len(images), 1, 1, 1), generator)
@@ -71,46 +82,49 @@ def contrast(images: Tensor, low: float, high: float, generator: Generator | Non
 
 
 def flip(images: Tensor, generator: Generator | None = None) -> Tensor:
-    """Exchange left and right in about half of the images."""
+    """Mirror images [b c h w] horizontally with probability one half. generator: as in `shift`."""
     _check_images("flip", images)
     return torch.where(_rand(images, (len(images), 1, 1, 1), generator) < 0.5, images.flip(-1), images)
 
 
 def crop(images: Tensor, size: int | tuple[int, int], generator: Generator | None = None) -> Tensor:
-    """A part of each image with this side, or height and width, from a random place."""
+    """Crop each image at a random position.
+
+    images: [b c h w] from 0 to 1. size: the side, or (height, width). generator: as in `shift`.
+    """
     return _random_window(images, *_crop_size("crop", images, size), generator)
 
 
 def center_crop(images: Tensor, size: int | tuple[int, int]) -> Tensor:
-    """The middle of each image with this side, or height and width; what `crop` becomes when a model is judged."""
+    """Crop images [b c h w] at the center, for evaluation. size: the side, or (height, width)."""
     height, width = _crop_size("center_crop", images, size)
     top, left = (images.shape[-2] - height) // 2, (images.shape[-1] - width) // 2
     return images[..., top : top + height, left : left + width]
 
 
 def window(images: Tensor, top: Tensor, left: Tensor, height: int, width: int) -> Tensor:
-    """The part of each image that starts at its own row top [b] and column left [b]."""
-    # All windows are one view, so that only the chosen ones are ever copied.
+    """The height x width window of each image [c h w] that starts at its row top [b] and column left [b]."""
+    # All windows are one view, so that only the selected ones are copied.
     windows = images.unfold(2, height, 1).unfold(3, width, 1)
     chosen: Tensor = windows[torch.arange(len(images), device=images.device), :, top, left]
     return chosen
 
 
 def linear_maps(angle: Tensor, shear: Tensor, scale_x: Tensor, scale_y: Tensor) -> Tensor:
-    """Matrices [b 2 2] on (x, y) that scale, then shear x by y, then turn (clockwise as seen, as y points down)."""
+    """Matrices [b 2 2] on (x, y) that scale, then shear x by y, then rotate (clockwise, because y points down)."""
     cos, sin = angle.cos(), angle.sin()
     rows = [cos * scale_x, (shear * cos - sin) * scale_y, sin * scale_x, (shear * sin + cos) * scale_y]
     return torch.stack(rows, -1).unflatten(-1, (2, 2))
 
 
 def warp(images: Tensor, linear: Tensor, offset: Tensor, fill: str = "zeros") -> Tensor:
-    """Each image with its points moved, linear @ (x, y) + offset, in pixels from its center; smooth between pixels."""
+    """Move the points of each image to linear @ (x, y) + offset, in pixels from its center, with interpolation."""
     check_choice("warp", "fill", fill, list(FILLS))
     height, width = images.shape[-2:]
     (xx, xy), (yx, yy) = linear.permute(1, 2, 0)
     inverse = torch.stack([yy, -xy, -yx, xx], -1).div_((xx * yy - xy * yx).unsqueeze(-1)).unflatten(-1, (2, 2))
     y, x = torch.meshgrid(_steps(height, images), _steps(width, images), indexing="ij")
-    # grid_sample asks where each pixel comes from, in halves of the image. (affine_grid is far slower.)
+    # grid_sample needs the source of each pixel, in units of half the image. (affine_grid is far slower.)
     source = inverse @ (torch.stack([x, y]).flatten(1) - offset.unsqueeze(-1))
     source = source * source.new_tensor([[2 / width], [2 / height]])
     grid = source.unflatten(-1, (height, width)).permute(0, 2, 3, 1)
@@ -142,8 +156,8 @@ def _norb(images: Tensor) -> Tensor:
     return _light(shift(images, 2, "border"))
 
 
-# Ready recipes by name. shift: Sabour et al. (2017). light: as in the code of Hinton et al. (2018), for networks that
-# crop. norb: the same where the network takes whole images; the shift stands for the crops.
+# Augmentations by name. shift: Sabour et al. (2017). light: as in the code of Hinton et al. (2018), for networks that
+# crop. norb: the same for networks that see whole images, with a shift instead of crops.
 AUGMENTATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": _none,
     "shift": partial(shift, pixels=2),

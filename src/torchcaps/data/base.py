@@ -1,4 +1,4 @@
-"""Labeled images (texts are in `texts`), and the one way to split labeled things."""
+"""Labeled images (texts are in `texts`), and stratified splits of labeled data."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Data = TypeVar("Data", bound="Labeled")
 
 
 class Batch(NamedTuple):
-    """What a network is shown, and what is true of it.
+    """Inputs of a network and their labels.
 
-    inputs: images [b c h w] from 0 to 1, or words [b t] by number. labels: class indices [b], or [b n] where each image
-    shows n things, or truth values [b y] where any number of classes may be true. parts: where an image shows several
-    things, each of them alone, [b n c h w], in the order of the labels.
+    inputs: images [b c h w] from 0 to 1, or token indices [b t]. labels: class indices [b], [b n] if each image shows n
+    objects, or truth values [b y] if any number of classes may be true. parts: for images of several objects, each
+    object alone, [b n c h w], in the order of the labels.
     """
 
     inputs: Tensor
@@ -32,18 +32,24 @@ class Batch(NamedTuple):
 
 
 class Examples(Protocol):
-    """What training and evaluation need of a data set; `ImageSet` is one, and sets made on the fly are others."""
+    """The protocol of data sets for training and evaluation, such as `ImageSet`, or sets generated on the fly."""
 
     @property
-    def classes(self) -> tuple[str, ...]: ...
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes."""
+        ...
+
     def __len__(self) -> int: ...
-    def batch(self, indices: Tensor) -> Batch: ...
+
+    def batch(self, indices: Tensor) -> Batch:
+        """The examples with these indices [b]."""
+        ...
 
 
 class Labeled:
-    """What images and texts share: labels [n], or truth values [n y], the names of classes, and names of their own.
+    """Base class of labeled data: labels [n] or truth values [n y], class names, and a name for each example.
 
-    kind: "images", "texts", or "arrays" of which no more is known.
+    kind: "images", "texts", or "arrays" for any other inputs.
     """
 
     labels: Tensor
@@ -53,22 +59,22 @@ class Labeled:
     kind = "images"
 
     def take(self: Data, indices: Tensor) -> Data:
-        """Those with these indices, in this order (or where a boolean mask is true)."""
+        """The examples with these indices, in this order; indices may be a boolean mask."""
         raise NotImplementedError
 
     def fingerprint(self) -> str:
-        """A number that other content, other labels or another order would change."""
+        """A checksum of the content, the labels and their order."""
         return f"{zlib.crc32(self.labels.numpy().tobytes(), self.content_sum()):08x}"
 
     def content_sum(self) -> int:
-        """A number that other content or another order would change."""
+        """A checksum of the content and its order."""
         raise NotImplementedError
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def counts(self) -> dict[str, int]:
-        """How many there are of each class."""
+        """The number of examples of each class."""
         many = self.labels.ndim == 2
         counts = self.labels.sum(0) if many else torch.bincount(self.labels, minlength=len(self.classes))
         return dict(zip(self.classes, counts.tolist(), strict=True))
@@ -76,10 +82,11 @@ class Labeled:
 
 @dataclass(frozen=True)
 class ImageSet(Labeled):
-    """Images [n c h w] in bytes, their labels [n] and the names of the classes. Many images may be on disk: a `Stack`.
+    """Labeled images.
 
-    views holds what is known of each image beyond its class, [n] each: instance, elevation and azimuth (in degrees),
-    lighting. names tells the images apart: the files they came from, or else their rows.
+    images: [n c h w] of torch.uint8; a `Stack` if they are on disk. labels: class indices [n]. classes: their names.
+    views: further attributes of each image, [n] each: instance, elevation and azimuth (in degrees), lighting. names: a
+    name for each image, such as its file; left out, its row.
     """
 
     images: Tensor | Stack
@@ -112,10 +119,12 @@ class ImageSet(Labeled):
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width)."""
         channels, height, width = self.images.shape[1:]
         return channels, height, width
 
     def batch(self, indices: Tensor) -> Batch:
+        """The images with these indices [b], from 0 to 1, and their labels."""
         return Batch(self.images[indices].float() / 255, self.labels[indices])
 
     def take(self, indices: Tensor) -> ImageSet:
@@ -126,7 +135,7 @@ class ImageSet(Labeled):
         return ImageSet(images, self.labels[indices], self.classes, views, pick(self.names, indices))
 
     def resize(self, size: int | tuple[int, int]) -> ImageSet:
-        """The images with this side, or height and width, smoothed where they shrink."""
+        """Resize the images to this side, or (height, width), with antialiasing."""
         size = (size, size) if isinstance(size, int) else size
         if size == self.image_shape[1:]:
             return self
@@ -139,11 +148,10 @@ class ImageSet(Labeled):
 
 
 class Splits(NamedTuple):
-    """Disjoint parts of a data set, each an `ImageSet`, a `TextSet`, or a set that is made on the fly.
+    """Disjoint parts of a data set, each an `ImageSet`, a `TextSet`, or another set of `Examples`.
 
-    Choices are made on the validation part; the test part is for the end.
-
-    novel: test images from viewpoints that the other parts do not show, where the data were split by viewpoint.
+    train: to learn from. validation: to choose the best epoch and options. test: for the final evaluation. novel: for
+    data split by viewpoint, test images from viewpoints that the other parts do not have; otherwise None.
     """
 
     train: Any
@@ -153,9 +161,12 @@ class Splits(NamedTuple):
 
 
 def stratified_order(labels: Tensor, seed: int = 0) -> Tensor:
-    """A random order of which every stretch holds the classes in their proportions, to one example."""
+    """A random permutation in which every contiguous range has the classes in proportion, up to one example.
+
+    labels: class indices [n], or truth values [n y], of which every combination counts as a class. seed: of the order.
+    """
     shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
-    if labels.ndim == 2:  # of truth values: every set of classes is a class of its own
+    if labels.ndim == 2:  # truth values: every combination is a class
         labels = labels.unique(dim=0, return_inverse=True)[1]
     places = torch.empty(len(labels), dtype=torch.float64)
     for label in labels.unique():
@@ -165,9 +176,9 @@ def stratified_order(labels: Tensor, seed: int = 0) -> Tensor:
 
 
 def split(data: Data, sizes: Sequence[int], seed: int = 0) -> list[Data]:
-    """Disjoint stratified parts of these sizes, the same for the same seed.
+    """Split data into disjoint stratified parts of these sizes, the same for the same seed.
 
-    A class with few examples is found in the first parts first.
+    data: an `ImageSet`, a `TextSet` or an `ArraySet`. sizes: the number of examples of each part; together at most all.
     """
     if min(sizes) < 0 or sum(sizes) > len(data):
         got = f"{list(sizes)}, {sum(sizes)} together"
@@ -178,13 +189,19 @@ def split(data: Data, sizes: Sequence[int], seed: int = 0) -> list[Data]:
 
 
 def hold_out(data: Data, size: int, test: Data, seed: int = 0) -> Splits:
-    """The parts of data that come with a test set: `size` of the training part, stratified, are for validation."""
+    """The parts of data that come with a test set: hold `size` examples out for validation, stratified.
+
+    data: the training data. test: the test set. seed: of the split.
+    """
     train, validation = split(data, [len(data) - size, size], seed)
     return Splits(train, validation, test)
 
 
 def in_classes(owner: str, data: Data, classes: tuple[str, ...]) -> Data:
-    """The same data with labels that count these classes; classes without examples may be others."""
+    """The same data with labels for these classes.
+
+    owner: named in error messages. data: its classes that have examples must be among `classes`.
+    """
     if data.classes == classes:
         return data
     unknown = [name for name, count in data.counts().items() if count and name not in classes]
@@ -201,9 +218,10 @@ def in_classes(owner: str, data: Data, classes: tuple[str, ...]) -> Data:
 
 
 def three_way(data: Labeled, validation: float = 0.1, test: float = 0.2, seed: int = 0) -> Splits:
-    """Training, validation and test parts of data that come without a split of their own.
+    """Split data that come in one piece into training, validation and test parts, stratified.
 
-    Every class must be seen in training, and there must be at least two.
+    validation, test: the fractions of these parts. seed: of the split. There must be at least two classes, each with
+    examples in the training part.
     """
     present = [name for name, count in data.counts().items() if count]
     if len(present) < 2:

@@ -1,4 +1,4 @@
-"""Every data set that has a name."""
+"""The registry of data sets by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchcaps.data.photos import cifar10, cifar100, svhn
 from torchcaps.data.smallnorb import smallnorb
 from torchcaps.data.toys import toys, toys_full
 
-# Each takes the folder where downloaded data live. The first line of its docstring is shown by `torchcaps list`.
+# Each takes the folder of downloaded data. The first line of its docstring is shown by `torchcaps list`.
 _OWN: dict[str, Callable[[Path], Splits | Labeled]] = {
     "mnist-5k": mnist_5k,
     "digits": digits,

@@ -1,4 +1,4 @@
-"""Data of any size: kept in memory while they are few, else in a file, and read from it as they are asked for."""
+"""Storage for data of any size: in memory up to a limit, otherwise in a temporary file that is read on demand."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ Kept = TypeVar("Kept", bound="Stored")  # type: ignore[type-arg]
 
 MOST_BYTES = 2**30
 VARIABLE = "TORCHCAPS_DATA_BYTES"
-OBJECT = 100  # bytes, about, that Python adds to a string
+OBJECT = 100  # approximate overhead of a Python string in bytes
 
 
 def data_folder(folder: Path | str | None = None) -> Path:
-    """Where downloaded data live: the folder given, else TORCHCAPS_DATA, else a cache in the user's home."""
+    """The folder of downloaded data: the given one, else TORCHCAPS_DATA, else a cache folder in the user's home."""
     named = folder or os.environ.get("TORCHCAPS_DATA")
     if named:
         return Path(named).expanduser()
     try:
         return cache_folder()
-    except InputError:  # somebody without a home
+    except InputError:  # the user has no home directory
         return private_folder()
 
 
@@ -47,7 +47,7 @@ _only_reading: ContextVar[bool] = ContextVar("only_reading", default=False)
 
 @contextmanager
 def only_reading() -> Iterator[None]:
-    """Within, nothing is fetched or kept in a data folder: it was named by a run, perhaps that of a stranger."""
+    """A context in which nothing is written to data folders, because an untrusted run may have named them."""
     token = _only_reading.set(True)
     try:
         yield
@@ -56,12 +56,12 @@ def only_reading() -> Iterator[None]:
 
 
 def may_write() -> bool:
-    """May data be fetched, or kept, in the data folder?"""
+    """Whether data may be downloaded to, or cached in, the data folder."""
     return not _only_reading.get()
 
 
 def most_bytes() -> int:
-    """How many bytes of a user's pictures or texts are kept in memory: by TORCHCAPS_DATA_BYTES, else 1 GB."""
+    """The number of bytes of images or texts that are kept in memory: TORCHCAPS_DATA_BYTES, else 1 GB."""
     text = os.environ.get(VARIABLE)
     if text is None:
         return MOST_BYTES
@@ -71,11 +71,12 @@ def most_bytes() -> int:
 
 
 class Records:
-    """Strings of bytes, one behind the other. Above `most_bytes()` they move to a file in `data_folder()`.
+    """A list of byte strings. Above `most_bytes()` they move to a temporary file in `data_folder()`.
 
-    The file has no name, so that it is gone as soon as nobody holds it, or the process ends, in whatever way.
+    The file has no name, so that the system deletes it when it is closed or the process ends in any way.
 
-    expected: how many bytes are to come; where the disk has no room for them, that is said before they do.
+    owner: named in error messages. expected: the number of bytes to come; if they need the disk and it has too little
+    free space, this raises an `InputError` at once.
     """
 
     def __init__(self, owner: str, expected: int = 0) -> None:
@@ -89,9 +90,11 @@ class Records:
 
     @property
     def on_disk(self) -> bool:
+        """Whether the records are in a file."""
         return not isinstance(self.file, BytesIO)
 
     def append(self, record: bytes) -> None:
+        """Add a record at the end."""
         self.ends.append(self.ends[-1] + len(record))
         try:
             self.file.write(record)
@@ -126,7 +129,7 @@ class Records:
         return len(self.ends) - 1
 
     def read(self, row: int, most: int | None = None) -> bytes:
-        """A record, or as many bytes of its beginning."""
+        """A record, or its first `most` bytes."""
         size = self.ends[row + 1] - self.ends[row]
         with self.lock:
             self.file.seek(self.ends[row])
@@ -134,7 +137,10 @@ class Records:
 
 
 class Stored(Generic[Item]):
-    """Records as what they stand for, in any order; some of them, in another order, are no copies."""
+    """A sequence of decoded records. A selection of them, in any order, shares the records without a copy.
+
+    records: the stored byte strings.
+    """
 
     def __init__(self, records: Records) -> None:
         self.records = records
@@ -150,20 +156,20 @@ class Stored(Generic[Item]):
         return (self[row] for row in range(len(self)))
 
     def pick(self: Kept, rows: Tensor) -> Kept:
-        """Those with these numbers, in this order."""
+        """The items with these indices [n], in this order."""
         picked = copy(self)
         picked.rows = self.rows[rows.numpy()]
         return picked
 
 
 class Strings(Stored[str]):
-    """Texts, or names."""
+    """Texts or names, stored as UTF-8."""
 
     def __getitem__(self, row: int) -> str:
         return self.records.read(self.rows[row]).decode("utf-8", "surrogatepass")
 
     def held(self) -> Names:
-        """All of them in memory, where they are few."""
+        """A tuple in memory if the records are in memory, otherwise this object."""
         return self if self.records.on_disk else tuple(self)
 
 
@@ -171,20 +177,20 @@ Names = tuple[str, ...] | Strings
 
 
 class Numbers(Stored[Tensor]):
-    """Rows of numbers, of any length."""
+    """Rows of integers of any length, stored as int32."""
 
     def __getitem__(self, row: int) -> Tensor:
         return torch.from_numpy(np.frombuffer(self.records.read(self.rows[row]), np.int32).astype(np.int64))
 
     def lengths(self) -> Tensor:
-        """[n], how many numbers there are in each row."""
+        """The number of integers in each row, [n]."""
         return torch.from_numpy(np.diff(np.asarray(self.records.ends))[self.rows] // np.dtype(np.int32).itemsize)
 
 
 class Stack(Stored[Tensor]):
-    """Images [n c h w] in bytes, of which as many are in memory as one asks for at a time.
+    """Images [n c h w] of torch.uint8 that are loaded when they are indexed.
 
-    A record may hold more channels than are shown.
+    records: one for each image. image_shape: (channels, height, width); records may have further channels.
     """
 
     dtype, ndim = torch.uint8, 4
@@ -195,6 +201,7 @@ class Stack(Stored[Tensor]):
 
     @property
     def shape(self) -> torch.Size:
+        """[n c h w], as `Tensor.shape`."""
         return torch.Size((len(self), *self.image_shape))
 
     def __getitem__(self, rows: int | Tensor) -> Tensor:
@@ -205,20 +212,21 @@ class Stack(Stored[Tensor]):
         return torch.from_numpy(images if isinstance(rows, Tensor) else images[0])
 
     def split(self, size: int) -> Iterator[Tensor]:
+        """Chunks of `size` images, as `Tensor.split`."""
         return (self[rows] for rows in torch.arange(len(self)).split(size))
 
     def held(self) -> Tensor | Stack:
-        """All of them in memory, where they are few."""
+        """A tensor if the records are in memory, otherwise this object."""
         return self if self.records.on_disk else self[torch.arange(len(self))]
 
 
 def pick(items: Names, rows: Tensor) -> Names:
-    """Those with these numbers, in this order."""
+    """The items with these indices [n], in this order."""
     return items.pick(rows) if isinstance(items, Strings) else tuple(items[row] for row in rows.tolist())
 
 
 def strings(owner: str, texts: Iterable[str]) -> Names:
-    """Texts or names as they come, in memory while they are few."""
+    """Store texts or names, in memory up to `most_bytes()`, otherwise on disk."""
     records = Records(owner)
     for text in texts:
         records.append(text.encode("utf-8", "surrogatepass"))

@@ -1,4 +1,4 @@
-"""The public files of named data sets: found on disk or else fetched, and checked by their sums.
+"""The public files of named data sets: found on disk or downloaded, and verified by checksums.
 
 The environment variable TORCHCAPS_MIRROR names a base URL that is tried first: <mirror>/<data set>/<file>.
 """
@@ -20,12 +20,12 @@ from torchcaps._core.errors import InputError, input_error
 from torchcaps._core.neutral import terminal
 from torchcaps.data.disk_store import may_write
 
-TIMEOUT = (5, 20)  # seconds to connect and between two packets: without a network one knows soon
+TIMEOUT = (5, 20)  # seconds to connect, and between two packets
 
 
 @dataclass(frozen=True)
 class PublicFile:
-    """A gzipped file as its authors publish it, with its sum ("md5:..." or "sha256:...").
+    """A gzipped file as its authors publish it, with its checksum ("md5:..." or "sha256:...").
 
     content, size: the sum and the bytes of what it unpacks to, where known.
     """
@@ -38,7 +38,7 @@ class PublicFile:
 
 @dataclass(frozen=True)
 class Source:
-    """Where the files of a data set are to be had.
+    """The places where the files of a data set can be found.
 
     urls: bases that are tried in turn. folders: places in the data folder that belong to this set; fetched files go
     to the first. elsewhere: other places, in the data folder or absolute, where a file counts only if its sum says
@@ -53,7 +53,7 @@ class Source:
 
 
 def find_files(source: Source, folder: Path) -> list[Path]:
-    """The files of a source, in its order, unpacked ones before packed ones; what is not on disk is fetched."""
+    """The files of a source, in order, unpacked ones before packed ones; missing files are downloaded."""
     found = {file: _find(source, file, folder) for file in source.files}
     for file in source.files:
         if found[file] is None:
@@ -78,9 +78,9 @@ def _find(source: Source, file: PublicFile, folder: Path) -> Path | None:
 
 
 def _is_public(path: Path, file: PublicFile) -> bool | None:
-    """Whether a file found is the public one; None where nothing can tell."""
+    """Whether a file is the public one; None if this cannot be verified."""
     if path.suffix == ".gz":
-        # A copy that was packed anew, as in Debian, has another sum but the same content.
+        # A copy that was compressed again, as in Debian, has another checksum but the same content.
         return _digest(path, file.checksum) or (bool(file.content) and _digest(path, file.content, unpack=True))
     # Unpacked, a file may be a part of the set that a user cut out, which has no sum; nor is there one for every
     # public file. The readers still check that header and length agree.
@@ -88,7 +88,7 @@ def _is_public(path: Path, file: PublicFile) -> bool | None:
 
 
 def _digest(path: Path, checksum: str, unpack: bool = False) -> bool:
-    """Whether a file, or what it unpacks to, has this sum."""
+    """Whether a file, or its unpacked content, has this checksum."""
     method, value = checksum.split(":")
     digest = hashlib.new(method, usedforsecurity=False)
     try:
@@ -101,7 +101,7 @@ def _digest(path: Path, checksum: str, unpack: bool = False) -> bool:
 
 
 def _fetch(source: Source, file: PublicFile, missing: list[PublicFile], target: Path) -> Path:
-    """Fetch a file from the first base that has it. A download is moved to its name only once its sum is right."""
+    """Download a file from the first base that has it. It gets its name only after its checksum is verified."""
     if not may_write():
         remedy = f"Put it there, or give --data-dir {target.parent} to fetch it."
         raise input_error(source.name, f"{file.name} in {target}, which the run names", "no such file", remedy)

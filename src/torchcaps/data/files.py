@@ -1,6 +1,6 @@
-"""Images from a user's files: idx, npz, or a folder with one subfolder for each class.
+"""Images from files: idx, npz, or a folder with one subfolder for each class.
 
-A file that cannot be read is one sentence; one bad picture among many is left out, counted and named in a warning.
+A file that cannot be read raises an `InputError`; bad pictures in a folder are left out with a warning.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
 def read_idx(path: Path | str) -> np.ndarray:
-    """The array in an idx file, the format of MNIST, gzipped or not."""
+    """Read the array in the idx file at path, the format of MNIST, gzipped or not."""
     path = Path(path)
     with open_packed(path) as stream:
         head = stream.read(4)
@@ -53,7 +53,7 @@ def read_idx(path: Path | str) -> np.ndarray:
 
 
 def read_npz(path: Path | str) -> dict[str, np.ndarray]:
-    """The arrays of an npz file. One whose header asks for more bytes than the file can hold is refused unread."""
+    """Read the arrays of an npz file. An array whose header claims more bytes than the file can hold is an error."""
     try:
         with warnings.catch_warnings(), zipfile.ZipFile(path) as archive:
             warnings.simplefilter("ignore")  # numpy's, on headers of old versions
@@ -70,7 +70,7 @@ def _read_npy(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
         if version != (1, 0):
             read_header = np.lib.format.read_array_header_2_0
         shape, _, dtype = read_header(stream)
-        densest = 1100 * os.path.getsize(archive.filename or "")  # no more can be packed, by deflate
+        densest = 1100 * os.path.getsize(archive.filename or "")  # the limit of deflate
         if prod(shape) * dtype.itemsize > min(entry.file_size, densest):
             raise ValueError(f"{entry.filename} of shape {list(shape)} in {entry.file_size} bytes")
     with archive.open(entry) as stream:
@@ -79,7 +79,11 @@ def _read_npy(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
 
 
 def load_idx(images: Path | str, labels: Path | str, classes: tuple[str, ...] | None = None) -> ImageSet:
-    """Images and labels from two idx files."""
+    """Load images and labels from two idx files.
+
+    images, labels: the files, gzipped or not. classes: the names of the classes; labels are then their indices. Left
+    out, every different label is a class of that name.
+    """
     pixels, marks = read_idx(images), read_idx(labels)
     if marks.ndim != 1 or len(marks) != len(pixels) or (classes is not None and marks.dtype.kind not in "iu"):
         expected = f"one label for each of {len(pixels)} images"
@@ -88,7 +92,7 @@ def load_idx(images: Path | str, labels: Path | str, classes: tuple[str, ...] | 
 
 
 def load_npz(path: Path | str) -> ImageSet:
-    """Images and labels from an npz file with the arrays `images` (or `x`) and `labels` (or `y`)."""
+    """Load images and labels from the npz file at path, with the arrays `images` (or `x`) and `labels` (or `y`)."""
     arrays = read_npz(path)
     found: list[np.ndarray] = []
     for names in (("images", "x"), ("labels", "y")):
@@ -108,7 +112,7 @@ def load_npz(path: Path | str) -> ImageSet:
 
 
 def image_set(owner: str, pixels: np.ndarray, marks: np.ndarray, classes: tuple[str, ...] | None = None) -> ImageSet:
-    """Arrays as an `ImageSet`: images [n h w], [n h w c] or [n c h w] in bytes or from 0 to 1; labels of any kind."""
+    """Convert arrays to an `ImageSet`: images [n h w], [n h w c] or [n c h w] in bytes or from 0 to 1, any labels."""
     if pixels.ndim == 3:
         pixels = pixels[:, None]
     elif pixels.ndim == 4 and pixels.shape[-1] in (1, 2, 3, 4) and pixels.shape[1] not in (1, 2, 3, 4):
@@ -121,7 +125,7 @@ def image_set(owner: str, pixels: np.ndarray, marks: np.ndarray, classes: tuple[
         if not np.isfinite(pixels).all() or pixels.min() < 0 or pixels.max() > 255:
             got = f"{pixels.min():g} to {pixels.max():g}"
             raise input_error(owner, "pixels from 0 to 1 or from 0 to 255", got, "Scale them.")
-    if pixels.max() <= 1:  # black and white, or shares of white
+    if pixels.max() <= 1:  # binary, or from 0 to 1
         pixels = pixels * 255.0
     pixels = np.round(pixels).astype(np.uint8)
     names, labels = np.unique(marks, return_inverse=True)
@@ -133,10 +137,10 @@ def image_set(owner: str, pixels: np.ndarray, marks: np.ndarray, classes: tuple[
 
 
 def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, color: bool | None = None) -> ImageSet:
-    """Pictures from a folder with one subfolder for each class; on disk, once decoded, where they are many.
+    """Load pictures from a folder with one subfolder for each class; large sets are stored on disk after decoding.
 
-    size: the side, or height and width, that all are resized to; left out, they must have one size already. color:
-    three channels or one; left out, three as soon as one picture has color. Transparent pixels become white.
+    path: the folder. size: the side, or (height, width), to resize to; left out, all must have the same size. color:
+    three channels (True) or one (False); left out, one if all pictures are gray. Transparent pixels become white.
     """
     path = Path(path)
     folders = sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
@@ -175,11 +179,11 @@ def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, 
 
 
 def _sides(path: str) -> tuple[int, int]:
-    """Height and width of a picture; large ones, which are not to be resized, are refused before all are read."""
+    """Height and width of a picture; an `InputError` if it is too large to be used without resizing."""
     try:
         with open_picture(Path(path)) as picture:
             width, height = picture.size
-    except Exception:  # told with the others when it is read
+    except Exception:  # reported when it is read
         return 0, 0
     if max(width, height) > 256:
         expected = "pictures of at most 256 pixels a side, or a size to resize them to"
@@ -188,12 +192,12 @@ def _sides(path: str) -> tuple[int, int]:
 
 
 def to_gray(pixels: np.ndarray) -> np.ndarray:
-    """Bytes [... 3] of color as [... 1] of brightness (ITU-R 601)."""
+    """Convert colors [... 3] to gray [... 1] (ITU-R 601), in bytes."""
     return np.round(pixels @ np.array([0.299, 0.587, 0.114])).astype(np.uint8)[..., None]
 
 
 def pictures_in(folder: Path) -> list[str]:
-    """The pictures in a folder and its subfolders, in the order of paths, as strings: paths take much more memory."""
+    """The picture files in a folder and its subfolders, sorted; strings, which take much less memory than paths."""
     files = (os.path.join(place, file) for place, _, files in os.walk(folder) for file in files)
     found = [file for file in files if os.path.splitext(file)[1].lower() in PICTURES and os.path.isfile(file)]
     return sorted(found, key=lambda file: file.split(os.sep))
@@ -201,7 +205,7 @@ def pictures_in(folder: Path) -> list[str]:
 
 @contextmanager
 def open_picture(path: Path) -> Iterator[Any]:
-    """A picture by Pillow, whose warnings of odd files help nobody here; one of a hundred million pixels is refused."""
+    """Open a picture with Pillow, without its warnings; one of about a hundred million pixels is an error."""
     from PIL import Image
 
     logger = logging.getLogger("PIL")
@@ -218,7 +222,11 @@ def open_picture(path: Path) -> Iterator[Any]:
 
 
 def read_picture(path: Path, size: int | tuple[int, int] | None, *, color: bool = True) -> np.ndarray:
-    """A picture as bytes [h w 3], or [h w 1] in gray, upright, on white, resized."""
+    """Read a picture as bytes [h w 3], or [h w 1] if color is False.
+
+    path: any format of Pillow; its EXIF orientation is applied, transparency is replaced by white. size: the side, or
+    (height, width), to resize to; None keeps the size.
+    """
     from PIL import Image, ImageOps
 
     with open_picture(path) as opened:

@@ -1,4 +1,4 @@
-"""Data sets made from others: pairs of overlapping digits, and digits moved or deformed within a larger frame."""
+"""Data sets derived from others: pairs of overlapping digits, and digits translated or deformed in a larger frame."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _GOLDEN, _FIRST, _SECOND = (value - 2**64 for value in (0x9E3779B97F4A7C15, 0xBF
 
 
 class PairSet:
-    """Two digits of different classes on top of each other, made when asked for: MultiMNIST of Sabour et al. (2017).
+    """Overlapping pairs of digits of different classes, generated on the fly: MultiMNIST of Sabour et al. (2017).
 
-    Each digit is the base of `pairs_per_digit` pairs. Its partner is any digit of another class in the same set, and
-    both are moved by up to `shift` pixels along each axis, in a frame that is larger by as much on all sides. The same
-    pair has the same partner and shifts forever. length: use so many pairs, spread evenly over all; one for each digit
-    by default, as there are millions.
+    digits: the images. length: the number of pairs to use, spread evenly over all; left out, one for each digit.
+    pairs_per_digit: the number of pairs with the same first digit; the second is a random digit of another class.
+    shift: the largest translation of both digits along each axis, in pixels; the frame is larger by as much on all
+    sides. seed: determines partners and shifts, which are the same for a pair every time.
     """
 
     labels_per_image = 2
@@ -53,10 +53,12 @@ class PairSet:
 
     @property
     def classes(self) -> tuple[str, ...]:
+        """The names of the classes."""
         return self.digits.classes
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of the frame."""
         channels, height, width = self.digits.image_shape
         return channels, height + 2 * self.shift, width + 2 * self.shift
 
@@ -68,18 +70,19 @@ class PairSet:
         return self.length
 
     def members(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Which digits these pairs show [b 2], base first, and how far each is moved down and right [b 2 2]."""
+        """The indices of the two digits of each pair [b 2], and their shifts down and to the right [b 2 2]."""
         pairs = indices * (len(self.digits) * self.pairs_per_digit) // self.length
         base = pairs // self.pairs_per_digit
         numbers = draws(self.seed, pairs, 5)
         label = self.digits.labels[base]
-        # In the order of classes the digits of other classes lie before and after a gap, which is stepped over.
+        # In the order of classes, the digits of the base's class are a gap, which is skipped.
         place = numbers[:, 0] % (len(self.digits) - self._counts[label])
         partner = self._by_class[place + self._counts[label] * (place >= self._starts[label])]
         shifts = numbers[:, 1:].unflatten(1, (2, 2)) % (2 * self.shift + 1) - self.shift
         return torch.stack([base, partner], -1), shifts
 
     def batch(self, indices: Tensor) -> Batch:
+        """The pairs with these indices [b]: images, labels [b 2], and both digits alone as parts [b 2 c h w]."""
         members, shifts = self.members(indices)
         top, left = shifts.flatten(0, 1).unbind(-1)
         parts = _place(self.digits.images[members.flatten()], top, left, self.shift).float() / 255
@@ -118,7 +121,7 @@ def affnist_5k(folder: Path | None = None) -> Splits:
 
 
 def draws(seed: int, keys: Tensor, count: int) -> Tensor:
-    """For each key [b], `count` whole numbers [b count] from 0 to 2^53 - 1 that depend on it and the seed alone.
+    """For each key [b], `count` random integers [b count] from 0 to 2^53 - 1 that depend only on the key and the seed.
 
     Integer arithmetic only (splitmix64), so the numbers are the same on every machine and in every order.
     """
@@ -134,12 +137,12 @@ def _mix(state: Tensor) -> Tensor:
 
 
 def _down(state: Tensor, bits: int) -> Tensor:
-    """Shift right and fill with zeros: torch's own shift fills with the sign."""
+    """Logical shift right; torch's own is arithmetic."""
     return (state >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def _place(images: Tensor, down: Tensor, right: Tensor, room: int) -> Tensor:
-    """Each image with `room` empty pixels more on all sides, moved by down and right, at most room."""
+    """Pad each image by `room` pixels on all sides and translate it by down and right, at most room."""
     height, width = images.shape[-2] + 2 * room, images.shape[-1] + 2 * room
     return window(pad(images, [2 * room] * 4), room - down, room - right, height, width)
 
@@ -164,13 +167,13 @@ def affnist_maps(images: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
     angle, shear, stretch_x, stretch_y, *places = torch.rand(6, len(images), generator=generator) * 2 - 1
     linear = linear_maps(radians(20) * angle, 0.2 * shear, 1 + 0.2 * stretch_x, 1 + 0.2 * stretch_y)
     sides = torch.tensor([images.shape[-1], images.shape[-2]])
-    # What is outermost after the map was outermost in its row, so that the ends of the rows will do.
+    # The outermost point after the map is the end of a row before it, so the ends of the rows suffice.
     ink = (images > 0).any(1).byte()
     ends = torch.cat([ink.argmax(-1), sides[0] - 1 - ink.flip(-1).argmax(-1)], -1)  # [b 2h]
     rows = torch.arange(images.shape[-2]).repeat(2).expand_as(ends)
     points = linear @ (torch.stack([ends, rows], 1) - (sides.unsqueeze(-1) - 1) / 2)  # [b 2 2h]
     empty = (ink.amax(-1) == 0).repeat(1, 2).unsqueeze(1)
-    # Between pixels ink fades out over one pixel, which the map stretches too.
+    # Interpolation spreads ink by one pixel, which the map stretches too.
     reach = linear.abs().sum(-1)
     least = points.masked_fill(empty, torch.inf).amin(-1) - reach
     most = points.masked_fill(empty, -torch.inf).amax(-1) + reach
@@ -187,19 +190,19 @@ def _mnist(folder: Path) -> Splits:
 
 
 def _pairs(parts: Splits, each: int = 1) -> Splits:
-    """So many pairs for each training digit, and one for each other, though no more than 10,000 to judge by."""
+    """`each` pairs for each training digit, one for each other digit, at most 10,000 for validation and test."""
     train, validation, test = parts[:3]
     sets = [
         PairSet(train, each * len(train), seed=0),
         PairSet(validation, min(len(validation), 10_000), seed=1),
         PairSet(test, min(len(test), 10_000), seed=2),
     ]
-    # Splits is typed for stored images; training and evaluation ask only for what `Examples` names.
+    # Training and evaluation need only the protocol `Examples`.
     return Splits(*cast("list[ImageSet]", sets))
 
 
 def _each(parts: Splits, change: Callable[[Tensor, Generator], Tensor]) -> Splits:
-    """All parts with their images changed, each from a seed of its own."""
+    """All parts with their images changed, each with its own seed."""
     changed = []
     for seed, part in enumerate(parts[:3]):
         generator = Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Data that a user has in Python: arrays and tensors with labels, or any torch Dataset."""
+"""Data in Python: arrays and tensors with labels, or any torch Dataset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ from torchcaps.data.disk_store import Names, pick
 
 @dataclass(frozen=True)
 class ArraySet(Labeled):
-    """Inputs [n ...] in memory with their labels: class indices [n], or truth values [n y]. Inputs stay as they are."""
+    """Labeled inputs in memory, which are passed to networks unchanged.
+
+    inputs: [n ...]. labels: class indices [n], or truth values [n y]. classes: their names. names: a name for each
+    example; left out, its row.
+    """
 
     inputs: Tensor
     labels: Tensor
@@ -38,6 +42,7 @@ class ArraySet(Labeled):
         return result
 
     def batch(self, indices: Tensor) -> Batch:
+        """The inputs with these indices [b], and their labels."""
         return Batch(self.inputs[indices], self.labels[indices])
 
     def take(self, indices: Tensor) -> ArraySet:
@@ -47,7 +52,10 @@ class ArraySet(Labeled):
 
 
 class DatasetExamples:
-    """A torch Dataset of pairs (input, label), fetched example by example when a batch is asked for."""
+    """A torch Dataset as `Examples`, whose items are fetched when a batch is requested.
+
+    dataset: of pairs (input, label). classes: the names of the classes.
+    """
 
     kind = "arrays"
     labels_per_image = 1
@@ -76,11 +84,12 @@ class DatasetExamples:
 
 
 def as_examples(owner: str, data: Any, classes: Sequence[str] | None = None) -> Examples:
-    """What training and evaluation take, from what a user has.
+    """Convert data to `Examples`, for training and evaluation.
 
-    data: (inputs, labels) as arrays or tensors, a torch Dataset of pairs (input, label), or a set of `torchcaps.data`,
-    which is given back as it is. Bytes [n h w] or [n c h w] are images, which networks see from 0 to 1; other inputs
-    stay as they are. classes: the names of the classes; left out, those that the data know, or their numbers.
+    owner: named in error messages. data: (inputs, labels) as arrays or tensors, a torch Dataset of pairs (input,
+    label), or a set of `torchcaps.data`, which is returned unchanged. Bytes [n h w] or [n c h w] are images, which
+    networks receive from 0 to 1; other inputs are not changed, except that floats become float32. classes: the names of
+    the classes; left out, those of the data, or their numbers.
     """
     if callable(getattr(data, "batch", None)) and hasattr(data, "classes"):
         found: Examples = data
@@ -97,7 +106,7 @@ def as_examples(owner: str, data: Any, classes: Sequence[str] | None = None) -> 
 
 
 def hold_out_share(owner: str, data: Any, share: float, seed: int) -> tuple[Any, Any]:
-    """The data without a share of them, and that share: stratified where labels are known."""
+    """Split off a share of the data; stratified if labels are known. Returns the rest and the share."""
     count = max(1, round(share * len(data))) if share else 0
     if count >= len(data) > 0:
         raise input_error(owner, "examples to train on beside those for validation", len(data), "Add some.")
@@ -127,7 +136,7 @@ def with_classes(owner: str, data: Any, classes: tuple[str, ...]) -> Any:
 
 
 def _classes_of(dataset: Any) -> Sequence[str] | None:
-    """The names of the classes that a Dataset knows, as those of torchvision do; of a Subset, its Dataset's."""
+    """The attribute `classes` of a Dataset, as in torchvision; for a Subset, that of its Dataset."""
     found = getattr(dataset, "classes", None)
     if found is None and isinstance(dataset, Subset):
         return _classes_of(dataset.dataset)
@@ -153,7 +162,7 @@ def _from_arrays(owner: str, inputs: Any, labels: Any, classes: Sequence[str] | 
 
 
 def as_inputs(owner: str, inputs: Any) -> Tensor:
-    """Inputs as a tensor: floats in float32, integers as they are."""
+    """Convert inputs to a tensor: floats to float32, integers unchanged."""
     if isinstance(inputs, Tensor):
         given = inputs.detach().cpu()
     else:

@@ -1,4 +1,4 @@
-"""Packed files: gzip and tar, of which no more is unpacked than can be right."""
+"""Compressed files: gzip and tar, with limits on the unpacked size."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from torchcaps._core.errors import input_error
 from torchcaps._core.files import open_regular
 from torchcaps._core.memory import available_memory
 
-CHECKED = 1 << 26  # bytes of an array after which its size is compared with the memory that there is
-UNCHECKED = 1 << 23  # bytes of a packed text that are read whatever its size
-DENSEST = 200  # times smaller than its content a packed text may be; texts are seldom packed to a tenth
-LARGEST = 1 << 28  # bytes of a file in one of the archives that are known by name
+CHECKED = 1 << 26  # bytes of an array above which its size is compared with the available memory
+UNCHECKED = 1 << 23  # bytes of a compressed text that are always read
+DENSEST = 200  # the largest compression ratio of a text; ratios above ten are rare
+LARGEST = 1 << 28  # bytes of a file in an archive of a named data set
 
 
 @contextmanager
 def open_packed(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """The bytes of a file, unpacked where it is gzipped, whatever its name."""
+    """Open a file for reading bytes; gzip is recognized by content, not by name."""
     with open_regular(path) as stream:
         packed = stream.read(2) == b"\x1f\x8b"
         stream.seek(0)
@@ -40,8 +40,8 @@ def open_packed(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
 
 
 def open_text(path: Path, encoding: str = "utf-8", newline: str | None = None) -> IO[str]:
-    """The text of a regular file, unpacked where its name ends in .gz."""
-    codecs.lookup(encoding)  # a name that is none is told before anything is opened
+    """Open a regular file for reading text, unpacked if its name ends in .gz."""
+    codecs.lookup(encoding)  # raises LookupError for an unknown encoding before opening
     file: Any = open_regular(path)
     if path.suffix.lower() == ".gz":
         file = _Owned(file)
@@ -49,7 +49,7 @@ def open_text(path: Path, encoding: str = "utf-8", newline: str | None = None) -
 
 
 class _Owned(gzip.GzipFile):
-    """A gzip file that closes the file it reads from, and refuses to unpack to hundreds of times its size."""
+    """A gzip file that closes its underlying file, and raises an error above the compression ratio DENSEST."""
 
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__(fileobj=file, mode="rb")

@@ -73,7 +73,7 @@ SMALLNORB = Source(
 
 
 def read_norb(path: Path | str) -> np.ndarray:
-    """The array in a file of smallNORB's format, gzipped or not. One that is not gzipped stays on disk until used."""
+    """Read the array in the file at path, in smallNORB's format. It is memory-mapped unless the file is gzipped."""
     path = Path(path)
     with open_packed(path) as stream:
         start = stream.read(8)
@@ -102,7 +102,7 @@ def read_norb(path: Path | str) -> np.ndarray:
 
 
 def write_norb(path: Path | str, array: np.ndarray) -> None:
-    """Write an array in smallNORB's format, gzipped where the name ends in .gz."""
+    """Write an array to path in smallNORB's format, gzipped if the name ends in .gz."""
     magic = next((magic for magic, dtype in _MAGIC.items() if dtype == array.dtype), None)
     if magic is None or not 1 <= array.ndim <= 8:
         expected = "one to eight axes of " + ", ".join(dtype.name for dtype in _MAGIC.values())
@@ -116,7 +116,7 @@ def write_norb(path: Path | str, array: np.ndarray) -> None:
 
 
 def load_norb(images: Path | str, labels: Path | str, info: Path | str) -> ImageSet:
-    """Stereo pairs [n 2 h w] with what is known of their viewpoints, from the three files of one part."""
+    """Load stereo pairs [n 2 h w] with their viewpoints, from the three files of one part."""
     pixels, marks, known = read_norb(images), read_norb(labels), read_norb(info)
     for path, array, shape in (
         (images, pixels, (len(pixels), 2, *pixels.shape[2:4])),

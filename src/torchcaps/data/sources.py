@@ -1,4 +1,4 @@
-"""From what a user types to labeled data: a name, a folder of pictures, an npz file, idx files, or tables of texts."""
+"""Open data by what a user types: a name, a folder of pictures, an npz file, idx files, or tables of texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchcaps.data.catalog import DATASETS, load_dataset
 from torchcaps.data.files import load_folder, load_idx, load_npz
 from torchcaps.data.tables import Columns, is_table, load_table
 
-# What people call the folders of a set that is split already.
+# Names of the folders of a data set that is already split.
 PARTS = {"train": "train", "training": "train", "val": "validation", "valid": "validation", "validation": "validation"}
 PARTS |= {"dev": "validation", "test": "test", "testing": "test"}
 
@@ -28,10 +28,11 @@ def open_data(
     validation: float = 0.1,
     seed: int = 0,
 ) -> Labeled | Splits:
-    """The images or texts of `source`: what has its parts already comes in them, other data in one piece.
+    """Open the images or texts of `source`: `Splits` if they are already split, otherwise one set.
 
-    folder: where data sets by name live. size: pixels a side to resize to. color: see `load_folder`. validation, seed:
-    how a validation part is held out where a user's data have a test part, but none for validation. columns: of tables.
+    source: the name of a data set, or the path of a folder, an .npz file, or a table. folder: where data sets by name
+    are stored. size: the side to resize images to, in pixels. color: see `load_folder`. columns: of tables. validation,
+    seed: the fraction to hold out for validation, and its seed, if the data have a test part but no validation part.
     """
     path = Path(source).expanduser()
     data: Labeled | Splits
@@ -100,7 +101,7 @@ def _idx_parts(images: list[Path]) -> dict[str, ImageSet]:
 
 
 def _tables_of_parts(path: Path) -> dict[str, Path]:
-    """The tables train, test, ... of a folder, by the part that each is; none where subfolders have these names."""
+    """The tables train, test, ... of a folder, by part; empty if subfolders have these names."""
     found: dict[str, Path] = {}
     if any(sub.is_dir() and sub.name.lower() in PARTS for sub in path.iterdir()):
         return found
@@ -116,7 +117,7 @@ def _tables_of_parts(path: Path) -> dict[str, Path]:
 
 
 def _combine(path: Path, parts: dict[str, Data], validation: float, seed: int) -> Data | Splits:
-    """Parts found in a folder: one alone is a whole set; a missing validation part is held out of the training part."""
+    """Join the parts of a folder: a single one is a whole set; a missing validation part is held out of training."""
     if len(parts) == 1:
         return next(iter(parts.values()))
     if not {"train", "test"} <= parts.keys():
@@ -141,9 +142,10 @@ def make_parts(
     seed: int = 0,
     fold: tuple[int, int] | None = None,
 ) -> Splits:
-    """Training, validation and test parts: those the data came with, or new stratified ones.
+    """Training, validation and test parts: those that data already have, or new stratified ones.
 
-    fold: (k, n) for the k-th of n parts, counted from 1, as the test part: the n test parts are all the data.
+    validation, test: the fractions of these parts. seed: of the split. fold: (k, n) takes the k-th of n parts, counted
+    from 1, as the test part (cross-validation).
     """
     if fold is None:
         return data if isinstance(data, Splits) else three_way(data, validation, test, seed)

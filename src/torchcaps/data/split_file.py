@@ -1,4 +1,4 @@
-"""Which examples belong to which part, written down by their names: a JSON file with a name in each line."""
+"""Splits as files: a JSON file with the names of the examples of each part, one in each line."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from torchcaps.data.packed import open_text
 
 
 def write_names(path: Path, parts: Mapping[str, Names]) -> None:
+    """Write a JSON file at path, atomically. parts: the names of the examples of each part."""
     atomic_write(path, _lines(parts))
 
 
@@ -29,7 +30,7 @@ def _lines(parts: Mapping[str, Names]) -> Iterator[str]:
 
 
 def read_names(path: Path) -> dict[str, Names]:
-    """The names of each part, in memory while they are few; a ValueError where these are no lists of names."""
+    """Read the names of the examples of each part from the file at path. Raises ValueError for any other content."""
     with open_text(path) as file, suppress(ValueError):
         lines = lines_of(file)
         if next(lines, "").strip() == "{":
@@ -42,7 +43,7 @@ def read_names(path: Path) -> dict[str, Names]:
 
 
 def _names(lines: Iterator[str]) -> Iterator[str]:
-    """The names in the lines as far as the end of a list."""
+    """The names in the lines up to the end of a list."""
     for line in map(str.strip, lines):
         if line.startswith("]"):
             return
@@ -58,9 +59,9 @@ def _name(value: object) -> str:
 
 
 def row_finder(names: Names) -> Callable[[Names], Tensor]:
-    """A function from names to their rows in `names`; names that are not there are left out.
+    """A function from names to their rows in `names`; unknown names are left out.
 
-    It keeps two numbers for each name, where a dictionary would keep the name.
+    It stores two numbers for each name, which takes less memory than a dictionary.
     """
     keys = np.fromiter(map(hash, names), np.int64, len(names))
     order = keys.argsort(kind="stable")

@@ -1,4 +1,4 @@
-"""Texts from a user's tables: CSV, TSV or JSON lines, with named columns."""
+"""Texts from tables: CSV, TSV or JSON lines, with named columns."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ LONGEST_CELL = 100_000_000  # characters
 
 @dataclass(frozen=True)
 class Columns:
-    """Where in a table texts and labels stand.
+    """The columns of a table.
 
-    text: the column of texts. label: the column of labels; several: one column of truth values for each class.
-    separator: what stands between labels where a cell holds any number of them.
+    text: the column of texts. label: the column of labels; several columns are truth values, one for each class.
+    separator: between the labels of a cell, if it may hold any number of them. encoding: of the file.
     """
 
     text: str = "text"
@@ -48,11 +48,12 @@ class Columns:
 
 
 def is_table(path: Path) -> bool:
+    """Whether the name of path is that of a table: .csv, .tsv, .jsonl or .ndjson, perhaps with .gz."""
     return path.name.lower().removesuffix(".gz").endswith(TABLES)
 
 
 def read_rows(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a table with the numbers of their lines, each by the names of the columns."""
+    """Iterate over the rows of a table: line number, and cells by the names of the columns."""
     try:
         with _open(path, encoding) as lines:
             yield from (_json_rows if is_json(path) else _csv_rows)(path, lines, ".tsv" in path.name.lower()[-8:])
@@ -74,7 +75,7 @@ def _open(path: Path, encoding: str) -> IO[str]:
 def _csv_rows(path: Path, lines: IO[str], tabs: bool) -> Iterator[tuple[int, dict[str, Any]]]:
     csv.field_size_limit(LONGEST_CELL)
     plain = (line.replace("\0", "") for line in lines_of(lines))
-    # In tables with tabs a quote is a sign like others, unless a cell begins and ends with one.
+    # In TSV files a quote is an ordinary character, unless a cell begins and ends with one.
     reader = csv.reader(plain, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else csv.reader(plain)
     header = [name.strip() for name in next(reader, [])]
     if not header:
@@ -113,10 +114,11 @@ def _json_rows(path: Path, lines: IO[str], tabs: bool) -> Iterator[tuple[int, di
 
 
 def load_table(path: Path, columns: Columns | None = None, prefix: str = "") -> TextSet:
-    """The texts and labels of a table; rows without a text or a label are left out, counted in a warning.
+    """Load the texts and labels of a table; rows without a text or a label are left out with a warning.
 
-    Classes are in the order of their names, or of the columns. prefix: what stands before the row in names. Where texts
-    are many, they are on disk.
+    path: a .csv, .tsv, .jsonl or .ndjson file, perhaps gzipped. columns: where texts and labels are; left out,
+    `Columns()`. prefix: of the names of the texts, before the row. Classes are sorted by name, or in the order of the
+    columns. Large tables are stored on disk.
     """
     columns = columns or Columns()
     texts, names = Records(str(path), path.stat().st_size), Records(str(path))
@@ -166,10 +168,11 @@ def _text(path: Path, number: int, value: Any) -> str:
         return ""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return str(value).encode("utf-8", "replace").decode("utf-8")  # half of a pair of surrogates is no sign
+    return str(value).encode("utf-8", "replace").decode("utf-8")  # lone surrogates are not valid
 
 
 def is_json(path: Path) -> bool:
+    """Whether the name of path is that of a table of JSON lines."""
     return "json" in path.name.lower()[-12:]
 
 
@@ -184,7 +187,7 @@ def _check_columns(path: Path, columns: Columns, found: list[str]) -> None:
 
 
 def _labels(path: Path, number: int, row: dict[str, Any], columns: Columns) -> list[str] | None:
-    """The labels of a row; None where it has none and must have one."""
+    """The labels of a row; None if it lacks a required label."""
     if len(columns.label) > 1:
         return [name for name in columns.label if _is_true(path, number, name, row.get(name))]
     value = row.get(columns.label[0])
@@ -208,7 +211,11 @@ def _is_true(path: Path, number: int, name: str, value: Any) -> bool:
 
 
 def texts_in(path: Path, columns: Columns | None = None) -> Iterator[str]:
-    """The texts of a file without labels: a column of a table, or else every line."""
+    """Iterate over the texts of a file without labels.
+
+    path: a table, or a text file, of which every line is a text. columns: the column of texts and the encoding; left
+    out, `Columns()`.
+    """
     columns = columns or Columns()
     if is_table(path):
         for count, (_, row) in enumerate(read_rows(path, columns.encoding), 1):

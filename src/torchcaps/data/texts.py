@@ -1,4 +1,4 @@
-"""Labeled texts, and the words a network knows."""
+"""Labeled texts, and vocabularies."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ from torchcaps.data.disk_store import Names, Numbers, Records, pick
 
 PADDING, UNKNOWN = "<pad>", "<unk>"  # words number 0 and 1
 MOST_BYTES = 1 << 30  # of a vocabulary
-# Contractions as word vectors have them (do n't, it 's), words, and every other sign for itself.
+# Contractions as in GloVe word vectors (do n't, it 's), words, and every other character by itself.
 WORD = r"n't\b|'\w+|\w+(?=n't\b)|\w+|[^\w\s]"
 
 
 class Vocabulary:
-    """The words that a network knows, and how a text is cut into them (with the package tokenizers)."""
+    """A vocabulary: splits texts into words and maps them to token indices.
+
+    tokenizer: a `Tokenizer` of the package tokenizers, in which padding has index 0 and the unknown word index 1.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
@@ -37,9 +40,9 @@ class Vocabulary:
     def build(
         cls, texts: Iterable[str], more: Sequence[str] = (), size: int = 100_000, longest: int | None = None
     ) -> Vocabulary:
-        """The words of these texts, the most frequent first, and then `more`, as far as they are at most `size`.
+        """Build a vocabulary of the words of texts, the most frequent first, then `more`, in total at most `size`.
 
-        longest: how many words of a text will be read; what is far behind does not count.
+        longest: the number of words of a text that will be read; words far behind are not counted.
         """
         tokenizers = _tokenizers()
         splitter = tokenizers.pre_tokenizers.Split(tokenizers.Regex(WORD), behavior="removed", invert=True)
@@ -57,6 +60,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
+        """Load a vocabulary that `save` wrote to path."""
         try:
             vocabulary = cls(_tokenizers().Tokenizer.from_str(read_text(path, MOST_BYTES)))
             numbers = vocabulary.tokenizer.get_vocab()
@@ -64,7 +68,7 @@ class Vocabulary:
                 raise ValueError(f"no {PADDING} and {UNKNOWN} as words number 0 and 1")
             if sorted(numbers.values()) != list(range(len(numbers))):
                 raise ValueError("words that are not numbered one after another")
-            vocabulary.cut("a text")  # what cannot cut one is told here
+            vocabulary.cut("a text")  # fails here if the tokenizer is invalid
             return vocabulary
         except InputError:
             raise
@@ -72,6 +76,7 @@ class Vocabulary:
             raise input_error(str(path), "the vocabulary of a run", error, "Train or copy the run anew.") from None
 
     def save(self, path: Path) -> None:
+        """Write the vocabulary to path, in the JSON format of tokenizers."""
         atomic_write(path, self.tokenizer.to_str())
 
     def __len__(self) -> int:
@@ -79,28 +84,28 @@ class Vocabulary:
 
     @property
     def words(self) -> list[str]:
-        """All words, in the order of their numbers."""
+        """All words, in the order of their indices."""
         numbers = self.tokenizer.get_vocab()
         return sorted(numbers, key=numbers.__getitem__)
 
     def encode(self, texts: Sequence[str], longest: int | None = None) -> list[Tensor]:
-        """The numbers of the words of each text; of long texts at least the first `longest`, if so asked."""
+        """The token indices of each text; if longest is given, of long texts at least the first `longest`."""
         given = [_beginning(text, longest) for text in texts]
         found = self.tokenizer.encode_batch(given, add_special_tokens=False)
         return [torch.tensor(encoding.ids, dtype=torch.long) for encoding in found]
 
     def read(self, texts: Sequence[str], longest: int | None = None) -> Tensor:
-        """Words by number [b t], the first `longest` of each text, zero behind its end."""
+        """Token indices [b t] of the first `longest` words of each text, padded with zero."""
         return padded([row[:longest] for row in self.encode(texts, longest)])
 
     def cut(self, text: str) -> list[tuple[str, int, int]]:
-        """The words of a text as they stand in it, each with where it begins and ends."""
+        """Split a text into words, each with its start and end position."""
         offsets = self.tokenizer.encode(text, add_special_tokens=False).offsets
         return [(text[start:end], start, end) for start, end in offsets]
 
 
 def _beginning(text: str, longest: int | None) -> str:
-    """As much of a text as surely holds more than `longest` words; a line of many megabytes takes no time then."""
+    """A prefix of the text that has more than `longest` words, to save time with very long lines."""
     if longest is None or len(text) <= 40 * longest:
         return text
     words = text[: 40 * longest].split()
@@ -117,16 +122,17 @@ def _tokenizers() -> Any:
 
 
 def padded(rows: Sequence[Tensor]) -> Tensor:
-    """Words by number, [b t], zero behind the end of each text."""
+    """Stack rows of token indices to [b t], padded with zero."""
     return pad_sequence(list(rows), batch_first=True) if len(rows) else torch.zeros(0, 0, dtype=torch.long)
 
 
 @dataclass(frozen=True)
 class TextSet(Labeled):
-    """Texts, their labels [n] (or truth values [n y], where any number of classes may be true) and class names.
+    """Labeled texts.
 
-    names tells the texts apart: the file and row they came from. vocabulary, max_length: how `batch` makes numbers of
-    them; what is longer is cut off.
+    texts: a sequence of str. labels: class indices [n], or truth values [n y] if any number of classes may be true.
+    classes: their names. names: a name for each text, such as its file and row; left out, its row. vocabulary,
+    max_length: for `batch`, which reads at most max_length words of a text.
     """
 
     texts: Names
@@ -154,7 +160,7 @@ class TextSet(Labeled):
 
     @property
     def many(self) -> bool:
-        """May a text belong to any number of classes?"""
+        """Whether a text may belong to any number of classes."""
         return self.labels.ndim == 2
 
     def content_sum(self) -> int:
@@ -171,7 +177,7 @@ class TextSet(Labeled):
 
     @cached_property
     def encoded(self) -> Numbers:
-        """The words of each text by number, as far as they are read."""
+        """The token indices of each text, up to max_length."""
         if self.vocabulary is None:
             raise input_error("TextSet", "a vocabulary", "none", "Use dataclasses.replace(texts, vocabulary=...).")
         records, cut, longest = Records("texts"), 0, self.max_length
@@ -187,15 +193,16 @@ class TextSet(Labeled):
 
     @cached_property
     def lengths(self) -> Tensor:
-        """How many words of each text are read, [n]."""
+        """The number of words of each text that are read, [n]."""
         return self.encoded.lengths()
 
     def batch(self, indices: Tensor) -> Batch:
+        """The texts with these indices [b] as token indices [b t], and their labels."""
         return Batch(padded([self.encoded[row] for row in indices.tolist()]), self.labels[indices])
 
 
 def truth_values(label_sets: Sequence[Sequence[str]], classes: Sequence[str]) -> Tensor:
-    """Sets of labels as truth values [n y]."""
+    """Convert sets of labels to truth values [n y]."""
     places = {name: place for place, name in enumerate(classes)}
     values = torch.zeros(len(label_sets), len(classes), dtype=torch.bool)
     for row, labels in enumerate(label_sets):

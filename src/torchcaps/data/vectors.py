@@ -20,13 +20,15 @@ GLOVE = "glove-6b-50d"
 
 
 class WordVectors(NamedTuple):
+    """Word vectors: words, and vectors [n c], one row for each word."""
+
     words: tuple[str, ...]
-    vectors: Tensor  # [n c]
+    vectors: Tensor
 
     def table(self, words: list[str], generator: torch.Generator | None = None) -> Tensor:
-        """A vector for each of these words, [m c]: those that are not among ours get random ones of the same scale.
+        """A vector for each of these words, [m c]; unknown words get random vectors of the same scale.
 
-        The first word is padding and gets zero.
+        words: the first one is padding and gets zero. generator: of random numbers; left out, torch's global one.
         """
         places = {word: place for place, word in enumerate(self.words)}
         rows = torch.tensor([places.get(word, -1) for word in words])

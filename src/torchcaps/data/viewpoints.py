@@ -1,4 +1,4 @@
-"""Splits by viewpoint: train on some views of things, test on others."""
+"""Splits by viewpoint: train on some views of objects, test on others."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from torchcaps.data.base import Examples, ImageSet, Splits
 
 
 def viewpoint_split(parts: Splits, by: str = "azimuth", low: float | None = None, high: float | None = None) -> Splits:
-    """Keep views from low up to but without high, in degrees; `novel` is what the test part shows from elsewhere.
+    """Keep images with viewpoints from low (inclusive) to high (exclusive); the other test images become `novel`.
 
-    The defaults are those of Hinton et al. (2018): azimuths within 60 degrees of the front, where the range may pass
-    through 0 (from -60 to 60 is from 300 on); the lowest third of the elevations.
+    parts: of an `ImageSet` with views. by: "azimuth" or "elevation". low, high: in degrees; a range of azimuths may
+    pass through 0 (-60 to 60 includes 300 to 360). The defaults are those of Hinton et al. (2018): azimuths from -60 to
+    60, and the lowest third of the elevations.
     """
     check_choice("viewpoint_split", "by", by, ["azimuth", "elevation"])
     train, validation, test = (_with_view(part, by) for part in parts[:3])
@@ -47,7 +48,7 @@ def viewpoint_split(parts: Splits, by: str = "azimuth", low: float | None = None
 
 
 def _third(known: Tensor) -> float:
-    """The first value beyond the lowest third."""
+    """The first value above the lowest third."""
     return float(known[max(1, len(known) // 3)]) if len(known) > 1 else torch.inf
 
 

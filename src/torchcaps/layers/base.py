@@ -22,8 +22,10 @@ from torchcaps.votes.transforms import VoteTransform
 
 
 class RoutedLayer(nn.Module):
-    """A layer that votes and routes. A kind of layer says how children are gathered and how couplings are laid out.
+    """Base class of layers that vote and route. A subclass gathers the children and lays out the couplings.
 
+    in_capsules, in_dim: the number of children (None: any number) and the size of their poses. out_capsules, out_dim:
+    those of the parents. any_grid: children at the places of a grid of any size share the vote transform.
     votes: "full", "shared" (in_capsules may be None: any number of children), "factorized" or "matrix", or a
     `VoteTransform`. routing: a name, with its options as further arguments, or a `Routing`. vote_bias adds a learned
     bias to every vote; normalize divides each vote matrix by its Frobenius norm. std is the standard deviation of the

@@ -19,9 +19,10 @@ from torchcaps.votes.transforms import VoteTransform
 class ClassCapsules(RoutedLayer):
     """Children on a grid [b h w i e] (or [b t i e], [b z h w i e]) to classes [b j d]; the couplings are [b (h w i) j].
 
-    in_capsules counts the types of children at one position. coordinates: "column" (the paper), "first" (the official
-    code; vectors) or None; coordinate_scale is the width of the grid in these coordinates. Further arguments are
-    those of `DenseCapsules`; expected_children is 36 positions' worth unless given.
+    in_capsules, in_dim: the types of children at one position and the size of their poses. out_capsules, out_dim: the
+    number of classes and the size of their poses. dimensions: the number of axes of the grid. coordinates: "column"
+    (the paper), "first" (the official code; vectors) or None; coordinate_scale is the width of the grid in these
+    coordinates. Further arguments are those of `DenseCapsules`; expected_children is 36 positions' worth unless given.
     """
 
     def __init__(

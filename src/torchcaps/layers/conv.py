@@ -66,7 +66,11 @@ class _ConvCapsules(WindowedLayer):
 
 
 class ConvCapsules1d(_ConvCapsules):
-    """Children on a line [b t i e] to parents on a line [b t' j d]; arguments as in `ConvCapsules2d`."""
+    """Children on a line [b t i e] to parents on a line [b t' j d].
+
+    in_capsules, out_capsules, in_dim, out_dim, kernel_size, stride, padding, dilation, competition and further
+    arguments are those of `ConvCapsules2d`.
+    """
 
     dimensions = 1
 
@@ -74,7 +78,8 @@ class ConvCapsules1d(_ConvCapsules):
 class ConvCapsules2d(_ConvCapsules):
     """Children on a grid [b h w i e] to parents on a smaller grid [b h' w' j d].
 
-    in_capsules and out_capsules count the types at one position. kernel_size, stride, padding and dilation are those of
+    in_capsules, out_capsules: the types of capsules at one position. in_dim, out_dim: the sizes of poses.
+    kernel_size, stride, padding and dilation are those of
     `torch.nn.Conv2d`: a number, or one for each axis. competition: "grid" (a child is shared among all parents that see
     it) or "window" (each window routes for itself). The couplings are [b h' w' k i j], k running over the kernel row by
     row. Children that no window sees are left out; those outside the grid (padding) are masked.
@@ -88,6 +93,10 @@ class ConvCapsules2d(_ConvCapsules):
 
 
 class ConvCapsules3d(_ConvCapsules):
-    """Children on a grid [b z h w i e] to parents [b z' h' w' j d]; arguments as in `ConvCapsules2d`."""
+    """Children on a grid [b z h w i e] to parents [b z' h' w' j d].
+
+    in_capsules, out_capsules, in_dim, out_dim, kernel_size, stride, padding, dilation, competition and further
+    arguments are those of `ConvCapsules2d`.
+    """
 
     dimensions = 3

@@ -31,9 +31,10 @@ def add_coordinates(
 ) -> Float[Tensor, "b *grid i j d"]:
     """Coordinate addition (Hinton 2018): tell votes from a grid where their child stands.
 
-    Each grid axis runs from -scale/2 to scale/2. The row is added to one element of the vote and the column to the
-    next: "column" takes the first elements of the matrix's right-hand column (the paper), "first" the vote's first
-    elements (the official code; for vectors).
+    votes: [b *grid i j d]. place: "column" or "first", where in a vote. scale: the width of the grid. Each axis runs
+    from -scale/2 to scale/2. The row is added to one element of the vote and the column to the next: "column" takes the
+    first elements of the matrix's right-hand column (the paper), "first" the vote's first elements (the official code;
+    for vectors).
     """
     grid = tuple(votes.shape[1:-3])
     dim = votes.shape[-1]

@@ -20,6 +20,7 @@ from torchcaps.votes.transforms import VoteTransform
 class DenseCapsules(RoutedLayer):
     """Children [b i e] to parents [b j d].
 
+    in_capsules, in_dim: the number of children and the size of their poses. out_capsules, out_dim: those of parents.
     votes: "full", "shared" (in_capsules may be None: any number of children), "factorized" or "matrix".
     routing: a name or a `Routing`. Further arguments are `vote_bias`, `normalize`, `std`, `expected_children`,
     `normalize_poses`, `skip` and `tile_bytes` (see `RoutedLayer`), and the options of a routing given by name, as in

@@ -13,7 +13,7 @@ from torchcaps._core.types import Capsules, check_capsules, check_labels, truth_
 
 
 def class_mask(activations: Float[Tensor, "b y"], labels: Tensor | None = None, *, top: int | None = None) -> Tensor:
-    """Ones for the capsules that stay, zeros for the others.
+    """Ones for the capsules that stay, zeros for the others. activations: of class capsules, [b y].
 
     By label: class indices [b] give [b y]; several of them, [b n] with n other than y, give [b n y], one mask for each;
     truth values [b y] keep several capsules together. By prediction (no labels): the most active capsule [b y], or with
@@ -46,7 +46,8 @@ class Decoder(nn.Module):
     """The base of decoders: silence all class capsules but the chosen ones, keep each in its place, and draw.
 
     `decoder(capsules, labels)` masks by label, `decoder(capsules)` by prediction; see `class_mask`. The images are
-    [b c h w], or [b n c h w] where n capsules are drawn apart.
+    [b c h w], or [b n c h w] where n capsules are drawn apart. classes, dim: the number of class capsules and the size
+    of their poses. image_shape: (channels, height, width).
     """
 
     def __init__(self, classes: int, dim: int, image_shape: tuple[int, int, int]) -> None:
@@ -72,7 +73,10 @@ class Decoder(nn.Module):
 
 
 class DenseDecoder(Decoder):
-    """The decoder of Sabour 2017: three fully connected layers, 512 and 1024 wide, and a sigmoid."""
+    """The decoder of Sabour 2017: three fully connected layers, 512 and 1024 wide, and a sigmoid.
+
+    classes, dim, image_shape: see `Decoder`. hidden: the widths of the two inner layers.
+    """
 
     def __init__(
         self, classes: int, dim: int, image_shape: tuple[int, int, int], hidden: tuple[int, int] = (512, 1024)
@@ -92,7 +96,10 @@ class DenseDecoder(Decoder):
 
 
 class ConvDecoder(Decoder):
-    """A small convolutional decoder: a coarse map, twice doubled in size, cut to the image's size."""
+    """A small convolutional decoder: a coarse map, twice doubled in size, cut to the image's size.
+
+    classes, dim, image_shape: see `Decoder`. width: half the channels of the coarse map.
+    """
 
     def __init__(self, classes: int, dim: int, image_shape: tuple[int, int, int], width: int = 32) -> None:
         super().__init__(classes, dim, image_shape)

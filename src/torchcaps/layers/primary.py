@@ -21,8 +21,11 @@ CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 class PrimaryCapsules(nn.Module):
     """Features [b c h w] (or [b c t], [b c z h w]) to a grid of capsules [b h w i e].
 
+    in_channels, kernel_size, stride, padding, groups: those of the convolution (depthwise: groups=in_channels).
+    out_capsules, out_dim: the types of capsules at one position and the size of their poses. squash: of vectors, by
+    name. dimensions: the number of axes of the grid.
     kind: "vector" (squashed poses, activations are lengths) or "matrix" (poses as they come, activations from a
-    sigmoid of their own). groups is that of the convolution (a depthwise one takes groups=in_channels).
+    sigmoid of their own).
     """
 
     def __init__(

@@ -61,7 +61,11 @@ class _ConvTransposeCapsules(WindowedLayer):
 
 
 class ConvTransposeCapsules1d(_ConvTransposeCapsules):
-    """Children on a line [b t i e] to parents on a longer one [b t' j d]; arguments as in `ConvTransposeCapsules2d`."""
+    """Children on a line [b t i e] to parents on a longer one [b t' j d].
+
+    in_capsules, out_capsules, in_dim, out_dim, kernel_size, stride, padding, output_padding, dilation, competition and
+    further arguments are those of `ConvTransposeCapsules2d`.
+    """
 
     dimensions = 1
 
@@ -69,6 +73,7 @@ class ConvTransposeCapsules1d(_ConvTransposeCapsules):
 class ConvTransposeCapsules2d(_ConvTransposeCapsules):
     """Children on a grid [b h w i e] to parents on a larger grid [b h' w' j d].
 
+    in_capsules, out_capsules: the types of capsules at one position. in_dim, out_dim: the sizes of poses.
     kernel_size, stride, padding, output_padding and dilation are those of `torch.nn.ConvTranspose2d`, and so is the
     size of the larger grid: h' = (h - 1) stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1. The
     child at q votes for the parents at q stride - padding + k dilation, one for each place k of the kernel.
@@ -85,6 +90,10 @@ class ConvTransposeCapsules2d(_ConvTransposeCapsules):
 
 
 class ConvTransposeCapsules3d(_ConvTransposeCapsules):
-    """Children on a grid [b z h w i e] to parents [b z' h' w' j d]; arguments as in `ConvTransposeCapsules2d`."""
+    """Children on a grid [b z h w i e] to parents [b z' h' w' j d].
+
+    in_capsules, out_capsules, in_dim, out_dim, kernel_size, stride, padding, output_padding, dilation, competition and
+    further arguments are those of `ConvTransposeCapsules2d`.
+    """
 
     dimensions = 3

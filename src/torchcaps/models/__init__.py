@@ -45,12 +45,15 @@ MODELS: Registry[type[ImageModel] | type[TextModel]] = Registry("torchcaps.model
 
 
 def models_for(kind: str) -> list[str]:
-    """The names of models that read "images", or "texts"."""
+    """The names of the models for this kind of input: "images" or "texts"."""
     return [name for name, model in MODELS.items() if model.reads == kind]
 
 
 def model_options(name: str, routing: str | None = None) -> list[str]:
-    """What a model takes: its own options, those of its layers' votes, and those of its routing."""
+    """The names of the options that `create_model(name, ...)` accepts: of the model, its layers and its routing.
+
+    name: a key of `MODELS`. routing: the name of a routing; left out, the model's default.
+    """
     options: dict[str, Any] = {}
     open_ended = True
     for kind in MODELS[name].__mro__:
@@ -93,10 +96,11 @@ def create_model(
     vocabulary: int | None = None,
     **options: Any,
 ) -> Any:
-    """A model by name, for images of a shape or for texts of so many words. `MODELS` lists the names.
+    """Create a model by name. `MODELS` lists the names.
 
-    options are those of its class. Capsule models take `routing` (a name) and its options:
-    `create_model("capsnet", ..., routing="em", iterations=2)`.
+    classes: the number of classes. image_shape: (channels, height, width), for models of images. vocabulary: the number
+    of words, for models of texts. options: those of the model's class. Capsule models accept `routing` (a name) and its
+    options: `create_model("capsnet", ..., routing="em", iterations=2)`.
     """
     check_choice("create_model", "name", name, list(MODELS))
     check_count("create_model", "classes", classes, 2)

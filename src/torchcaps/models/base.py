@@ -1,4 +1,4 @@
-"""What every model is: an encoder, primary capsules, layers of capsules, and perhaps a decoder."""
+"""Base classes of image models: an encoder, primary capsules, capsule layers, and an optional decoder."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ ImageShape = tuple[int, int, int]
 
 
 class ImageModel(HasRecipes, nn.Module):
-    """A classifier of images [b c h w] whose answer is one capsule for each class: poses [b y d], activations [b y].
+    """Base class of classifiers of images [b c h w], with one capsule for each class: poses [b y d], activations [b y].
 
-    `readout` says what its activations are: "length", "logistic", "share", or "logit" where poses are logits. The loss
-    that suits it is `losses.READOUTS[readout]`. Its recipes: see `models.recipes`.
+    `readout` is the kind of its activations: "length", "logistic", "share", or "logit" if poses are logits. Its default
+    loss is `losses.READOUTS[readout]`. For its recipes see `models.recipes`.
+
+    image_shape: (channels, height, width). classes: the number of classes. decoder: reconstructs images from class
+    capsules; None for no decoder.
     """
 
     if TYPE_CHECKING:
@@ -29,6 +32,7 @@ class ImageModel(HasRecipes, nn.Module):
 
     @property
     def readout(self) -> str:
+        """The kind of the activations, a key of `losses.READOUTS`."""
         raise NotImplementedError
 
     def __init__(self, image_shape: ImageShape, classes: int, decoder: Decoder | None = None) -> None:
@@ -38,6 +42,7 @@ class ImageModel(HasRecipes, nn.Module):
         self.decoder = decoder
 
     def check_images(self, images: Tensor) -> None:
+        """Raise an `InputError` if images are not a floating-point tensor [b c h w] of the model's image_shape."""
         owner = type(self).__name__
         channels, height, width = self.image_shape
         expected = f"images [b c h w] = (*, {channels}, {height}, {width})"
@@ -58,19 +63,19 @@ class ImageModel(HasRecipes, nn.Module):
         raise input_error(owner, expected, shape_text(shape), remedy)
 
     def reconstruct(self, capsules: Capsules, labels: Tensor | None = None, *, top: int | None = None) -> Tensor:
-        """Draw what class capsules say; see `Decoder`."""
+        """Reconstruct images [b c h w] from class capsules; labels and top select the capsules, see `Decoder`."""
         if self.decoder is None:
             raise input_error(type(self).__name__, "a decoder", "none", "Make the model with decoder=True.")
         return self.decoder(capsules, labels, top=top)
 
 
 def draws(model: nn.Module) -> TypeGuard[ImageModel]:
-    """Has the network a decoder?"""
+    """Whether the model is an `ImageModel` with a decoder."""
     return isinstance(model, ImageModel) and model.decoder is not None
 
 
 def readout_of(model: nn.Module) -> str:
-    """What the activations of a network are: its `readout`, or that of its last routed layer."""
+    """The kind of the activations of a network: the attribute `readout` of model, or that of its last routed layer."""
     own = getattr(model, "readout", None)
     if isinstance(own, str):
         return own
@@ -82,10 +87,11 @@ def readout_of(model: nn.Module) -> str:
 
 
 class CapsuleModel(ImageModel):
-    """encoder -> primary capsules -> layers of capsules -> classes, and a decoder beside them.
+    """A model of images: encoder -> primary capsules -> routed layers -> classes, with an optional decoder.
 
-    Any torch module that turns images into a feature map [b c h w] or a vector [b c] is an encoder. A grid is flattened
-    before the first dense layer.
+    image_shape, classes, decoder: see `ImageModel`. encoder: any module from images to a feature map [b c h w] or a
+    vector [b c]. primary: from the feature map to capsules. layers: routed layers, the last one with a capsule for each
+    class. A grid of capsules is flattened before a dense layer.
     """
 
     def __init__(
@@ -108,16 +114,18 @@ class CapsuleModel(ImageModel):
         return recipe if preset == "paper" else with_options(recipe, *ROUTING_OPTIONS.get(routing, ()))
 
     def children_of(self, images: Float[Tensor, "b c h w"]) -> Capsules:
-        """The primary capsules of these images, on their grid."""
+        """The primary capsules of these images, on their grid: poses [b h w i e]."""
         self.check_images(images)
         return self.primary(as_map(self.encoder(images)))
 
     @property
     def readout(self) -> str:
+        """That of the routing of the last layer."""
         return self.routed_layers[-1].routing.readout
 
     @property
     def routed_layers(self) -> list[RoutedLayer]:
+        """The layers, typed."""
         return [layer for layer in self.layers if isinstance(layer, RoutedLayer)]
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Capsules:
@@ -127,7 +135,7 @@ class CapsuleModel(ImageModel):
         return capsules
 
     def trace(self, images: Float[Tensor, "b c h w"]) -> list[list[Step]]:
-        """For every layer, the routing after every iteration."""
+        """For every layer, the steps of the routing: see `Routing.trace`."""
         capsules = self.children_of(images)
         traces: list[list[Step]] = []
         for layer in self.routed_layers:
@@ -138,22 +146,22 @@ class CapsuleModel(ImageModel):
 
 
 def fit_layer(layer: nn.Module, capsules: Capsules) -> Capsules:
-    """Capsules as a layer wants them: a grid is flattened before a dense layer."""
+    """Capsules as a layer expects them: a grid is flattened before a dense layer."""
     return capsules.flatten() if isinstance(layer, DenseCapsules) and capsules.poses.ndim > 3 else capsules
 
 
 def as_map(features: Tensor) -> Tensor:
-    """A feature map [b c h w] as it is; a vector [b c] as a map of one site."""
+    """A feature map [b c h w] unchanged; a vector [b c] as a map of one position."""
     return features[..., None, None] if features.ndim == 2 else features
 
 
 def feature_shape(owner: str, encoder: nn.Module, image_shape: ImageShape) -> tuple[int, int, int]:
-    """Channels, height and width of what an encoder gives for images of this shape."""
+    """Channels, height and width of the feature map of an encoder for images of this shape."""
     modes = {module: module.training for module in encoder.modules()}
     like = next(encoder.parameters(), torch.empty(0))
     with torch.no_grad():
         features = encoder.eval()(torch.zeros(1, *image_shape, dtype=like.dtype, device=like.device))
-    for module, training in modes.items():  # one by one: a user may have frozen some
+    for module, training in modes.items():  # each by itself: some may be frozen
         module.training = training
     if not isinstance(features, Tensor) or features.ndim not in (2, 4):
         got = shape_text(features.shape) if isinstance(features, Tensor) else type(features).__name__
@@ -163,6 +171,7 @@ def feature_shape(owner: str, encoder: nn.Module, image_shape: ImageShape) -> tu
 
 
 def check_image_shape(owner: str, image_shape: Any) -> ImageShape:
+    """The image_shape as a tuple; raises an `InputError` if it is not three positive integers."""
     whole = isinstance(image_shape, tuple | list) and all(isinstance(size, int) and size > 0 for size in image_shape)
     if not whole or len(image_shape) != 3:
         raise input_error(owner, "image_shape (channels, height, width)", image_shape, "Give three whole numbers.")
@@ -171,7 +180,7 @@ def check_image_shape(owner: str, image_shape: Any) -> ImageShape:
 
 
 def check_size(owner: str, image_shape: ImageShape, low: int, high: int | None = None) -> None:
-    """Refuse images whose sides are below `low` or above `high`."""
+    """Raise an `InputError` if a side of the images is below `low` or above `high`."""
     _, height, width = image_shape
     if min(height, width) < low or (high is not None and max(height, width) > high):
         expected = f"images of at least {low} pixels a side" + ("" if high is None else f" and at most {high}")
@@ -182,7 +191,7 @@ def check_size(owner: str, image_shape: ImageShape, low: int, high: int | None =
 
 
 def make_decoder(decoder: bool | Decoder, classes: int, image_shape: ImageShape) -> Decoder | None:
-    """The decoder of a model: the paper's (True), none (False), or the user's own."""
+    """The decoder of a model: that of Sabour 2017 (True), none (False), or the given one."""
     if isinstance(decoder, Decoder):
         return decoder
     return DenseDecoder(classes, 16, image_shape) if decoder else None

@@ -1,15 +1,16 @@
-"""A start that depends on the data, so that every layer learns from the first step.
+"""Data-dependent initialization, so that every layer learns from the first step.
 
-Votes that are too small or too large, activations that are all zero or all one, and gradients that vanish on the way
-down are one fault: a layer whose starting scale does not suit what it is given. `calibrate` sends a batch through a
-model and sets the scale of each capsule layer just before that layer computes, so that the next one sees what it will
-see in training (in the manner of Mishkin & Matas 2016). What a user gave stays as it is.
+Votes that are too small or too large, activations that are all zero or all one, and vanishing gradients have one cause:
+the initial scale of a layer does not fit its inputs. `calibrate` runs a batch through a model and sets the scale of
+each capsule layer just before that layer computes, so that the next one receives realistic inputs (similar to Mishkin &
+Matas 2016). Scales that a user gave are not changed.
 
-Parents that are squashed sums of votes: votes are scaled until the median parent has a length that a squash neither
-flattens nor silences. Parents that are means of votes: votes get a standard deviation of one. Where an activation is a
-logistic of a cost (EM, variational), the cost is moved so that a parent of average spread is half active, and EM's
-inverse temperature is counted in units of the layer's mass: a parent in a convolution has few children where a class
-has hundreds, and with one temperature for all (as in Hinton 2018) most layers start active or silent and stay so.
+If parents are squashed sums of votes, votes are scaled until the median parent has a length at which the squash neither
+saturates nor vanishes. If parents are means of votes, votes get a standard deviation of one. If an activation is the
+logistic of a cost (EM, variational), the cost is shifted so that a parent of average spread has activation one half,
+and EM's inverse temperature is divided by the mean mass of the layer's parents: a parent in a convolution has few
+children, a class hundreds, and with one temperature for all (as in Hinton 2018) most layers start saturated and stay
+so.
 """
 
 from __future__ import annotations
@@ -27,21 +28,22 @@ from torchcaps.routing.em import EM
 from torchcaps.routing.variational import Variational
 from torchcaps.votes.job import Gathered
 
-# EM's inverse temperature per unit of mass: of inner layers, and of the last one, whose activations face the loss.
+# EM's inverse temperature per unit of mass: of inner layers, and of the last one, whose activations enter the loss.
 INNER, LAST = 1.0, 0.3
-LENGTH = 0.35  # of the median capsule where activations are lengths of squashed vectors
-HEALTHY = (0.1, 0.85)  # a model with such median lengths in all layers is left as it is
-MOST = 8.0  # how many times larger or smaller squashed vectors may become
+LENGTH = 0.35  # of the median capsule if activations are lengths of squashed vectors
+HEALTHY = (0.1, 0.85)  # a model with median lengths in this range in all layers is not changed
+MOST = 8.0  # the largest factor by which vectors are scaled before the squash
 PASSES = 6  # scaling votes changes couplings, and these change lengths and spreads
-EXAMPLES = 4  # whose votes are held at a time
+EXAMPLES = 4  # whose votes are in memory at a time
 
 
 @torch.no_grad()
 def calibrate(model: nn.Module, *inputs: Any) -> None:
-    """Set the starting scales of all capsule layers in a model from a batch of its inputs, in place.
+    """Set the initial scales of all capsule layers of a model from a batch of its inputs, in place.
 
-    model: any module that calls capsule layers. What was given when a layer was made stays: `std`, and for the routing
-    `preset`, `beta_use`, `inverse_temperature` and `beta_active`.
+    model: any module that calls capsule layers. inputs: the arguments of the model. Values that were given to the
+    constructors are not changed: `std`, and for the routing `preset`, `beta_use`, `inverse_temperature` and
+    `beta_active`.
     """
     layers = [module for module in model.modules() if isinstance(module, RoutedLayer | PrimaryCapsules)]
     if not any(isinstance(layer, RoutedLayer) for layer in layers):
@@ -72,14 +74,14 @@ def calibrate(model: nn.Module, *inputs: Any) -> None:
 
 
 def _squashes(layer: nn.Module) -> bool:
-    """Are activations lengths of squashed vectors?"""
+    """Whether activations are lengths of squashed vectors."""
     if isinstance(layer, PrimaryCapsules):
         return layer.activations is None
     return isinstance(layer, RoutedLayer) and not layer.routing.parents_are_means
 
 
 def _run(model: nn.Module, inputs: tuple[Any, ...], layers: list[Any], see: Callable[[nn.Module, Any], object]) -> None:
-    """The model on these inputs, with batch norm as it would be in training; `see` is called before each layer."""
+    """Run the model with batch norm as in training, calling `see` before each layer; restore buffers and modes."""
     training = {module: module.training for module in model.modules()}
     norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     buffers = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
@@ -116,7 +118,7 @@ def _calibrate(layer: RoutedLayer, children: Capsules, temperature: float) -> No
 def _scale_votes(
     layer: RoutedLayer, factor: Callable[[], float], bounds: tuple[float, float] = (0.0, float("inf"))
 ) -> None:
-    """Scale the starting votes by a factor that is asked for again and again, unless their scale was given."""
+    """Rescale the initial votes repeatedly by a factor that is computed each time, unless their scale was given."""
     if layer.transform.std_given or layer.transform.normalize:
         return
     for _ in range(PASSES):
@@ -138,9 +140,9 @@ def _median(capsules: Capsules) -> float:
 
 
 def _lengthening(capsules: Capsules) -> float:
-    """What to multiply vectors with before their squash, so that the median length comes nearer to the one wanted."""
+    """A factor for vectors before the squash that moves the median length towards LENGTH."""
     ratio = min(max(_median(capsules), 1e-6), 1 - 1e-6)
-    return float(((LENGTH / (1 - LENGTH)) / (ratio / (1 - ratio))) ** 0.3)  # routing answers more than in proportion
+    return float(((LENGTH / (1 - LENGTH)) / (ratio / (1 - ratio))) ** 0.3)  # below 1, because routing amplifies changes
 
 
 def _calibrate_em(layer: RoutedLayer, routing: EM, children: Capsules, temperature: float) -> None:
@@ -156,13 +158,13 @@ def _calibrate_em(layer: RoutedLayer, routing: EM, children: Capsules, temperatu
 
 
 def _parts(layer: RoutedLayer, children: Capsules) -> list[Gathered]:
-    """Children a few examples at a time: the votes of all would be large."""
+    """Children in chunks of a few examples, whose votes fit in memory."""
     several = zip(*(part.split(EXAMPLES) for part in children if part is not None), strict=True)
     return [layer.gather(Capsules(*part)) for part in several]
 
 
 def _vote_std(layer: RoutedLayer, children: Capsules) -> float:
-    """The root of the mean square of the votes' numbers."""
+    """The root mean square of vote components."""
     squares = [layer.vote(part).square().mean() for part in _parts(layer, children)]
     return float(torch.stack(squares).mean().sqrt())
 

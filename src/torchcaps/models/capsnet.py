@@ -15,9 +15,11 @@ from torchcaps.models.recipes import COMMON, SABOUR, Recipe
 
 
 class CapsNet(CapsuleModel):
-    """Convolution 9x9, primary capsules 9x9 with stride 2, class capsules of 16 numbers. For images of 17 to 64 pixels.
+    """CapsNet: convolution 9x9, primary capsules 9x9 with stride 2, class capsules with poses of size 16.
 
-    routing and further arguments are those of the class layer (`DenseCapsules`).
+    image_shape: (channels, height, width), with sides from 17 to 64 pixels. classes: the number of classes. channels:
+    of the first convolution. capsules: types of primary capsules, with poses of size 8. decoder: True for the paper's,
+    or a `Decoder`. routing and further arguments: those of the class layer (`DenseCapsules`).
     """
 
     recipes: ClassVar[dict[str, Recipe]] = {

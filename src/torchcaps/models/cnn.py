@@ -1,4 +1,4 @@
-"""The convolutional networks that capsules are compared with.
+"""Convolutional baselines for comparison with capsule networks.
 
 `cnn`: the baseline of Sabour, Frosst, Hinton 2017, 35,445,522 parameters for MNIST. `cnn-small`: the stem of
 Efficient-CapsNet with an ordinary head, of the same size as that network. `cnn-norb`: the baseline of Hinton, Sabour,
@@ -21,7 +21,10 @@ from torchcaps.models.recipes import COMMON, COMMON_BEST, HINTON, NORB, SABOUR, 
 
 
 class _Network(ImageModel):
-    """A plain network that answers in capsules: a class's pose is its logit, its activation the softmax."""
+    """A plain network that returns capsules: the pose of a class is its logit, its activation the softmax.
+
+    image_shape: (channels, height, width). classes: the number of classes.
+    """
 
     routes = False
     network: nn.Module
@@ -41,7 +44,7 @@ class _Network(ImageModel):
 
 
 class CNN(_Network):
-    """Three convolutions 5x5 with 256, 256 and 128 channels that keep the size, then 328, 192 and the classes."""
+    """Three convolutions 5x5 with 256, 256 and 128 channels and padding, then linear layers of 328, 192 and classes."""
 
     recipes: ClassVar[dict[str, Recipe]] = {
         "default": {**COMMON, "lr": 1e-3},
@@ -70,9 +73,9 @@ class CNN(_Network):
 
 
 class NorbCNN(_Network):
-    """Two convolutions 5x5 with 32 and 64 channels, each with a pooling 2x2, then 1,024 units and the classes.
+    """Two convolutions 5x5 with 32 and 64 channels, each with max pooling 2x2, then linear layers of 1,024 and classes.
 
-    crop, standardize: as in `MatrixCapsules`.
+    dropout: the probability before the last layer. crop, standardize: as in `MatrixCapsules`.
     """
 
     recipes: ClassVar[dict[str, Recipe]] = {**CNN.recipes, "paper": {**HINTON, "weight_decay": 0.0}}
@@ -108,7 +111,7 @@ class NorbCNN(_Network):
 
 
 class SmallCNN(_Network):
-    """The stem of `efficient`, averaged over positions, and two fully connected layers.
+    """The stem of `efficient`, average pooling over positions, and two linear layers.
 
     width: a factor of all channels, to match the size of another network; 0.64 is about the size of `matrix-small`.
     """

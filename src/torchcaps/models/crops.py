@@ -1,4 +1,4 @@
-"""Images as Hinton, Sabour, Frosst 2018 take those of smallNORB: a part of each, of mean zero and variance one."""
+"""Preprocessing of smallNORB in Hinton, Sabour, Frosst 2018: crops, standardized to mean zero and variance one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torchcaps._core.errors import check_range, input_error
 from torchcaps._core.types import Capsules
 from torchcaps.models.base import ImageModel, ImageShape
 
-# Where the paper's several windows lie beside the middle, in pixels: there, and at corners one to three away.
+# Offsets of the test-time crops from the center, in pixels: the center, and diagonal shifts by one to three pixels.
 PATCHES = [(0, 0), *((down * far, right * far) for far in (1, 2, 3) for down in (-1, 1) for right in (-1, 1))]
 
 
 class Standardize(nn.Module):
-    """Every image with mean zero and variance one; a blank one becomes zero."""
+    """Standardize every image to mean zero and variance one; a constant image becomes zero."""
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
         centered = images - images.mean((1, 2, 3), keepdim=True)
@@ -23,9 +23,9 @@ class Standardize(nn.Module):
 
 
 class Crop(nn.Module):
-    """A window of this side: from a random place of each image while training, else from the middle.
+    """A square crop: at a random position for each image in training mode, otherwise from the center.
 
-    offset: rows and columns by which that window is moved when a model is judged.
+    size: the side of the crop. The attribute `offset` shifts the center crop by rows and columns.
     """
 
     def __init__(self, size: int) -> None:
@@ -52,7 +52,7 @@ class Crop(nn.Module):
 def taken(
     owner: str, image_shape: ImageShape, crop: int | None, standardize: bool
 ) -> tuple[list[nn.Module], ImageShape]:
-    """What is done to images before a network sees them, and the shape that it sees."""
+    """The modules that crop and standardize images, and the image shape after them."""
     first: list[nn.Module] = []
     if crop is not None:
         check_range(owner, "crop", crop, 1, min(image_shape[1:]))
@@ -62,7 +62,10 @@ def taken(
 
 
 class Patches(ImageModel):
-    """A network that crops, judged on 13 windows of each image: the mean of its answers."""
+    """Evaluates a network that crops on 13 crops of each image, and averages poses and activations.
+
+    model: a network made with the option `crop`, with at least 6 pixels between the sides of images and crops.
+    """
 
     def __init__(self, model: ImageModel) -> None:
         super().__init__(model.image_shape, model.classes)

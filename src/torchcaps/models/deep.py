@@ -1,7 +1,7 @@
-"""Deep capsules: a stem of convolutions, routed layers in residual blocks, and class capsules, for images of any size.
+"""Deep capsules: a convolutional stem, routed layers in residual blocks, and class capsules, for images of any size.
 
-Each block normalizes the poses that it is given, routes 3x3 windows to as many types of capsules, and adds the parents
-to the children in their places: poses, activations and gradients keep their scale however many blocks there are.
+Each block normalizes its input poses, routes 3x3 windows to the same number of capsule types, and adds the parents to
+the children at their positions, so that poses, activations and gradients keep their scale at any depth.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ from torchcaps.models.matrix import listens
 from torchcaps.models.recipes import MATRIX, Recipe
 from torchcaps.routing import ROUTINGS, routing_options
 
-SIDE = 8  # places of the grid of capsules, at most, along each side
-DIM = 16  # numbers of a pose
+SIDE = 8  # the largest side of the grid of capsules
+DIM = 16  # the size of poses
 SOFTER = {
     "sharpness": 1 / DIM
 }  # of densities: else couplings are all or nothing, and gradients grow from layer to layer
 
 
 class DeepCapsules(CapsuleModel):
-    """A stem of convolutions, any number of routed layers in residual blocks, class capsules. For images of any size.
+    """A convolutional stem, any number of routed layers in residual blocks, and class capsules.
 
-    depth counts routed layers, that of the classes included. capsules: types of them at each place of a grid of at most
-    8 x 8. channels: of the first convolution; each one that halves the image doubles them, up to four times as many.
-    routing and further arguments go to all routed layers.
+    image_shape: (channels, height, width), with sides of at least 8 pixels. classes: the number of classes. depth: the
+    number of routed layers, including that of the classes. capsules: capsule types at each position of a grid of at
+    most 8 x 8. channels: of the first convolution; each one that halves the image doubles them, up to four times as
+    many. coordinates: "column", "first" or None, see `ClassCapsules`. decoder: True for that of Sabour 2017, or a
+    `Decoder`. routing and further arguments: passed to all routed layers.
     """
 
     recipes: ClassVar[dict[str, Recipe]] = {"default": MATRIX, "best": {**MATRIX, "epochs": 50}}
@@ -77,7 +79,7 @@ class DeepCapsules(CapsuleModel):
 
 
 def _stem(image_shape: ImageShape, channels: int) -> tuple[nn.Sequential, int]:
-    """Convolutions that halve the image until it is small enough for capsules, and how many channels they give."""
+    """Convolutions that halve the image until its sides are at most SIDE, and their number of output channels."""
     layers: list[nn.Module] = []
     before, side, width, stride = image_shape[0], max(image_shape[1:]), channels, 1
     while True:

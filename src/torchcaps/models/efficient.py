@@ -1,6 +1,6 @@
 """Efficient-CapsNet: Mazzia, Salvetti, Chiaberge 2021. 161,824 parameters for MNIST without the decoder.
 
-And the way to put capsules on an encoder of one's own.
+Also for capsules on a custom encoder.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from torchcaps.models.recipes import COMMON, COMMON_BEST, SABOUR, Recipe
 
 
 def efficient_stem(image_shape: ImageShape, width: float = 1.0) -> nn.Sequential:
-    """Four convolutions with batch norm. Large images are averaged down to about 40 pixels; small ones are padded.
+    """Four convolutions with batch norm. Large images are average-pooled to about 40 pixels; small ones are padded.
 
-    width: a factor of the numbers of channels, 32, 64, 64 and 128.
+    image_shape: (channels, height, width). width: a factor of the numbers of channels, 32, 64, 64 and 128.
     """
     pool = max(1, round(max(image_shape[1:]) / 40))
     pad = min(image_shape[1:]) // pool < 17
@@ -33,10 +33,13 @@ def efficient_stem(image_shape: ImageShape, width: float = 1.0) -> nn.Sequential
 
 
 class EfficientCapsNet(CapsuleModel):
-    """A stem of convolutions, 16 depthwise primary capsules that see the whole map, and one routed layer.
+    """A convolutional stem, primary capsules from a depthwise convolution over the whole feature map, one routed layer.
 
-    encoder: any module that gives a feature map or a vector instead of the stem, say a pretrained backbone without its
-    head; its channels are shared out among the capsules. routing and further arguments are those of the class layer.
+    image_shape: (channels, height, width), with sides of at least 4 pixels. classes: the number of classes. encoder:
+    any module that returns a feature map [b c h w] or a vector [b c], used instead of the stem, for example a
+    pretrained backbone without its head. capsules: the number of primary capsules, among which the channels of the
+    encoder are divided. decoder: True for that of Sabour 2017, or a `Decoder`. routing and further arguments: those of
+    the class layer (`DenseCapsules`).
     """
 
     recipes: ClassVar[dict[str, Recipe]] = {

@@ -21,11 +21,13 @@ from torchcaps.routing import ROUTINGS, make_routing, routing_options
 class MatrixCapsules(CapsuleModel):
     """Convolution 5x5 with stride 2, 4x4 primary capsules, two convolutional capsule layers, class capsules.
 
-    sizes are the paper's A, B, C and D: channels, and types of capsules in each layer. routing and further arguments go
-    to all three routed layers. Primary capsules have an activation of their own where the routing listens to it.
-    crop: look at a window of this many pixels a side, from a random place in training, else from the middle, as the
-    paper does with 32 of 48 pixels. standardize: bring every image to mean zero and variance one, as the paper does.
-    batch_norm: normalize what the first convolution gives (not in the paper).
+    image_shape: (channels, height, width). classes: the number of classes. sizes: the paper's A, B, C and D: channels,
+    and types of capsules in each layer. coordinates: "column", "first" or None, see `ClassCapsules`. crop: the side of
+    the square window that the network sees, at a random position in training and otherwise at the center (the paper
+    uses 32 of 48 pixels). standardize: scale every image to mean zero and variance one, as in the paper. batch_norm:
+    add batch norm after the first convolution (not in the paper). decoder: True for that of Sabour 2017, or a
+    `Decoder`. routing and further arguments: passed to all three routed layers. Primary capsules have learned
+    activations if the routing uses them.
     """
 
     recipes: ClassVar[dict[str, Recipe]] = {"default": MATRIX, "best": {**MATRIX, "epochs": 50}, "paper": HINTON}
@@ -62,7 +64,7 @@ class MatrixCapsules(CapsuleModel):
             remedy = "Enter yours in tc.ROUTINGS and name it."
             raise input_error("MatrixCapsules", "a routing's name", f"a {type(routing).__name__}", remedy)
         check_choice("MatrixCapsules", "routing", routing, list(ROUTINGS))
-        # A routing that does not listen to activations hears the lengths of squashed poses instead.
+        # If the routing does not use activations, primary poses are squashed, and their lengths stand for activations.
         kind = "matrix" if listens(routing, options) else "vector"
         options = {"votes": "matrix", "routing": routing, **options}
         stem += [nn.Conv2d(image_shape[0], a, 5, stride=2), *([nn.BatchNorm2d(a)] if batch_norm else []), nn.ReLU()]
@@ -81,7 +83,7 @@ class MatrixCapsules(CapsuleModel):
 
 
 def listens(name: str, options: dict[str, Any]) -> bool:
-    """Does a routing with these options weigh children by their activations? Only a routing that is made can tell."""
+    """Whether the routing of this name with these options weights children by their activations."""
     known = routing_options(name)
     given = {"in_capsules": 1, "out_capsules": 1, "out_dim": 16, "vote_std": 1.0, **options}
     with torch.random.fork_rng([]):
@@ -90,7 +92,7 @@ def listens(name: str, options: dict[str, Any]) -> bool:
 
 
 class SmallMatrixCapsules(MatrixCapsules):
-    """The paper's small network: A, B, C, D = 64, 8, 16, 16."""
+    """The paper's small network, `MatrixCapsules` with sizes A, B, C, D = 64, 8, 16, 16."""
 
     def __init__(
         self,

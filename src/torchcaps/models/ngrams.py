@@ -1,4 +1,4 @@
-"""N-grams of texts as capsules: one branch of a text network, and which n-grams count."""
+"""N-gram capsules: one branch of a text network, and the mask of its n-grams."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torchcaps.layers import ClassCapsules, ConvCapsules1d, DenseCapsules, Prima
 
 
 def ngram_starts(count: int, ngram: int, stride: int, padding: bool) -> Tensor:
-    """The first word of each of `count` n-grams; below zero where it reaches back before the text."""
+    """The position of the first word of each of `count` n-grams; negative if it lies before the text."""
     return torch.arange(count) * stride - (ngram - 1) * padding
 
 
 def real_ngrams(starts: Tensor, ngram: int, ends: Tensor, padding: bool) -> Tensor:
-    """Which n-grams count, [b t]: those within the text, or with padding those that hold a word of it."""
+    """The mask of valid n-grams, [b t]: those within the text; with padding, those that contain a word of it."""
     return starts + (1 if padding else ngram) <= ends.unsqueeze(1)
 
 
 class Branch(nn.Module):
-    """n-grams of one length, their primary capsules, convolutional capsules, and the classes."""
+    """N-grams of one length: convolution, primary capsules, optional convolutional capsules, and class capsules."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Branch(nn.Module):
         if votes == "shared":
             last = (None, parents, capsule_dim, capsule_dim)
             layers.append(DenseCapsules(*last, votes=votes, expected_children=20 * children, **options))
-        else:  # a matrix for each kind of child, the same at every place: texts have any length
+        else:  # one matrix for each type of child, the same at every position, for texts of any length
             options = {**options, "expected_children": 20 * children, "coordinates": None, "dimensions": 1}
             layers.append(ClassCapsules(children, parents, capsule_dim, capsule_dim, votes=votes, **options))
         self.layers = nn.ModuleList(layers)

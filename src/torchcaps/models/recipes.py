@@ -1,7 +1,7 @@
-"""What the recipes of models are made of. A recipe gives the options of `train` that a user leaves out.
+"""Training recipes of models. A recipe provides the options of `train` that a user leaves out.
 
-Every model has its recipes by the name of a preset (`recipes`), what it does otherwise with one set of data
-(`data_recipes`), and `recipe`, which puts them together for a routing.
+Every model has recipes by the name of a preset (`recipes`), changes for single data sets (`data_recipes`), and
+`recipe`, which returns the recipe for a preset and a routing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 Recipe = dict[str, Any]
-# "images" is how many examples a run shows at least, so that small sets get more epochs.
+# "images" is the minimum number of training examples of a run, so that small data sets get more epochs.
 COMMON: Recipe = {
     "images": 70_000,
     "epochs": 10,
@@ -31,7 +31,7 @@ HINTON: Recipe = {
     "reconstruction": 0.0,
     "option": ("standardize=true",),
 }
-# smallNORB as Hinton et al. (2018) take it: images of 48 pixels, of which a network sees windows of 32.
+# smallNORB as in Hinton et al. (2018): images of 48 pixels, of which a network sees crops of 32.
 NORB: dict[tuple[str, str], Recipe] = {("paper", "smallnorb"): {"size": 48, "augment": "light", "option": ("crop=32",)}}
 MATRIX: Recipe = {
     **COMMON,
@@ -59,7 +59,7 @@ ZHAO: Recipe = {
     "schedule": "constant",
     "weight_decay": 0.0,
 }
-# The last iteration's gradients teach as well as those of all, in two thirds of the time.
+# Gradients of the last iteration train as well as those of all, in two thirds of the time.
 _TEXT_OPTIONS = ("padding=true", "dropout=0.5", "word_dropout=0.1")
 TEXT_CAPSULES: Recipe = {**TEXT, "epochs": 6, "lr": 6e-3, "option": (*_TEXT_OPTIONS, "gradients=last")}
 TEXT_CAPSULES_BEST: Recipe = {**TEXT_CAPSULES, "epochs": 12, "option": _TEXT_OPTIONS}
@@ -70,7 +70,7 @@ ZHAO_CODE: Recipe = {
         "dropout=0", "capsules=16", "stride=2", "squash=half", "vote_bias=false", "leaky=false", "amendment=false",
     ),
 }  # fmt: skip
-# Beside the calibrated start of `calibrate`: what makes a routing learn in minutes rather than days.
+# In addition to `calibrate`: options with which a routing trains in minutes rather than days.
 ROUTING_OPTIONS: dict[str | None, tuple[str, ...]] = {
     "em": ("sharpness=0.0625", "variance_floor=0.1"),
     "heinsen": ("variance_floor=0.1",),
@@ -83,7 +83,7 @@ def with_options(recipe: Recipe, *options: str) -> Recipe:
 
 
 class HasRecipes:
-    """A model that says what it reads, whether it routes, and how it is trained."""
+    """Base class of models: the kind of its inputs, whether it routes, and its training recipes."""
 
     reads: ClassVar[str] = "images"
     routes: ClassVar[bool] = True

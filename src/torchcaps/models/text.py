@@ -1,7 +1,7 @@
 """Text capsules: Zhao et al. 2018, "Investigating Capsule Networks with Dynamic Routing for Text Classification".
 
 words -> n-gram convolution -> primary capsules -> convolutional capsules -> class capsules, and a class for noise.
-Model A looks at n-grams of one length, model B at three, and averages the poses of its branches.
+Model A uses n-grams of one length; model B uses three lengths and averages the poses of its branches.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from torchcaps.models.recipes import (
     with_options,
 )
 
-UNKNOWN = 1  # the word that stands for all that a vocabulary does not know
+UNKNOWN = 1  # the word for all that are not in the vocabulary
 
 
 class TextModel(HasRecipes, nn.Module):
-    """A classifier of texts: words by number [b t], zero for padding, to one capsule for each class.
+    """Base class of classifiers of texts: token indices [b t], zero for padding, to one capsule for each class.
 
-    vocabulary: how many words there are. dim: the size of word vectors. tune: are they learned (further)?
-    dropout: the share of words' features that is dropped while learning; word_dropout: the share of words that are
-    then taken for unknown ones. `shortest`: texts of fewer words are padded.
+    vocabulary: the number of words. classes: the number of classes. dim: the size of word vectors. tune: train the word
+    vectors too. dropout: the dropout probability of word vector components. word_dropout: the probability that a word
+    is replaced by the unknown word in training. Texts of fewer words than the attribute `shortest` are padded.
     """
 
     reads = "texts"
@@ -74,10 +74,11 @@ class TextModel(HasRecipes, nn.Module):
 
     @property
     def readout(self) -> str:
+        """The kind of the activations, a key of `losses.READOUTS`."""
         raise NotImplementedError
 
     def set_vectors(self, table: Float[Tensor, "n c"]) -> None:
-        """Begin with these word vectors."""
+        """Initialize the word vectors with a table [n c], one row for each word of the vocabulary."""
         if table.shape != self.words.weight.shape:
             expected = f"word vectors {shape_text(self.words.weight.shape)}"
             raise input_error(type(self).__name__, expected, shape_text(table.shape), "Make the model with this dim.")
@@ -85,10 +86,10 @@ class TextModel(HasRecipes, nn.Module):
             self.words.weight.copy_(table)
 
     def features(self, tokens: Int[Tensor, "b t"]) -> tuple[Tensor, Tensor]:
-        """The vectors of the words [b c t], at least `shortest` of them, and how many count [b].
+        """The word vectors [b c t] of tokens [b t], padded to at least `shortest` words, and the text lengths [b].
 
-        Behind the end of a text words are zero and do not count, so that neither the length of the padding nor other
-        texts of the batch can change an answer.
+        Words after the end of a text are zero and masked, so that neither the amount of padding nor other texts of the
+        batch change the result.
         """
         if tokens.ndim != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
             got = f"{shape_text(tokens.shape)} of {tokens.dtype}"
@@ -96,7 +97,7 @@ class TextModel(HasRecipes, nn.Module):
                 type(self).__name__, "words [b t] by number", got, "Pass what a vocabulary's encode gives."
             )
         missing = max(0, self.shortest - tokens.shape[1])
-        if torch.compiler.is_exporting():  # padding changes nothing, and so much of it suits a text of any length
+        if torch.compiler.is_exporting():  # constant padding, which is enough for a text of any length
             missing = self.shortest + 1
         tokens = pad(tokens, (0, missing))
         places = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
@@ -111,13 +112,15 @@ class TextModel(HasRecipes, nn.Module):
 class TextCapsules(TextModel):
     """Capsules for texts.
 
-    ngrams: the lengths of n-grams, one branch for each. filters: channels of the n-gram convolution (B of the paper).
-    capsules, capsule_dim: primary capsules for each n-gram (C, d). window_capsules, window: convolutional capsules and
-    how many n-grams they see (D, K2); window=0 leaves that layer out. padding: n-grams may reach beyond the first and
-    the last word, so that these are seen at every place of an n-gram. noise: one more class that collects what
-    belongs to none, and is not shown. leaky: a child may belong to nobody. amendment: children count as much as they
-    are active (in dynamic and uniform routing, unless told otherwise). sampling: the share of parents that compete
-    while learning. votes: "shared" or "full" matrices.
+    vocabulary, classes, dim, tune, dropout, word_dropout: see `TextModel`. ngrams: the lengths of n-grams, one branch
+    for each. filters: channels of the n-gram convolution (B of the paper). stride: of the n-gram convolution. padding:
+    pad texts so that the first and the last word occur at every position of an n-gram. capsules, capsule_dim: the
+    number of primary capsules for each n-gram, and their pose size (C, d). squash: of primary capsules, and of dynamic
+    and uniform routing; a name in `SQUASHES`. window_capsules, window: the number of convolutional capsules, and of
+    n-grams that they see (D, K2); window=0 leaves that layer out. votes: "shared" or "full" matrices. vote_bias: add a
+    learned bias to votes. noise: add a class that collects background, which is not part of the output. amendment:
+    weight children by their activations; True by default for dynamic and uniform routing. leaky, sampling: see
+    `Routing`. routing and further arguments: passed to all routed layers.
     """
 
     recipes: ClassVar[dict[str, Recipe]] = {"default": TEXT_CAPSULES, "best": TEXT_CAPSULES_BEST}
@@ -172,7 +175,7 @@ class TextCapsules(TextModel):
         if routing in ("dynamic", "uniform"):
             options |= {"amendment": amendment is not False, "squash": squash}
         elif amendment is not None:
-            options["amendment"] = amendment  # refused by routings that know none
+            options["amendment"] = amendment  # an error for routings without this option
         self.noise = noise
         first = min(ngrams) - 1 if padding else -max(ngrams) + 1  # words that the first n-gram does without
         self.shortest = max(1, 1 - first + stride * max(0, window - 1))
@@ -197,10 +200,12 @@ class TextCapsules(TextModel):
 
     @property
     def readout(self) -> str:
+        """That of the routing of the last layer."""
         return self.routed_layers[-1].routing.readout
 
     @property
     def routed_layers(self) -> list[RoutedLayer]:
+        """The routed layers of all branches."""
         return [layer for branch in self.branches for layer in branch.routed_layers]  # type: ignore[union-attr]
 
     def forward(self, tokens: Int[Tensor, "b t"]) -> Capsules:
@@ -215,13 +220,16 @@ class TextCapsules(TextModel):
         return Capsules(poses, torch.stack([answer.activations for answer in classes]).mean(0))
 
     def trace(self, tokens: Int[Tensor, "b t"]) -> list[list[Step]]:
-        """For every layer of every branch, the routing after every iteration."""
+        """For every layer of every branch, the steps of the routing: see `Routing.trace`."""
         vectors, ends = self.features(tokens)
         return [trace for branch in self.branches for trace in branch.trace(vectors, ends)]  # type: ignore[operator]
 
 
 class Text(TextCapsules):
-    """N-gram capsules that vote for the classes at once: Capsule-B without its layer of convolutional capsules."""
+    """N-gram capsules that vote for the classes directly: Capsule-B without its layer of convolutional capsules.
+
+    vocabulary, classes, ngrams and further arguments: see `TextCapsules`.
+    """
 
     def __init__(self, vocabulary: int, classes: int, *, ngrams: tuple[int, ...] = (3, 4, 5), **options: Any) -> None:
         if options.setdefault("window", 0) or "window_capsules" in options:
@@ -231,7 +239,7 @@ class Text(TextCapsules):
 
 
 class TextA(TextCapsules):
-    """Capsule-A of Zhao 2018: 3-grams."""
+    """Capsule-A of Zhao 2018: `TextCapsules` with 3-grams."""
 
     recipes: ClassVar[dict[str, Recipe]] = {
         **TextCapsules.recipes,
@@ -241,7 +249,10 @@ class TextA(TextCapsules):
 
 
 class TextB(TextCapsules):
-    """Capsule-B of Zhao 2018: n-grams of 3, 4 and 5 words, one branch for each, poses averaged."""
+    """Capsule-B of Zhao 2018: `TextCapsules` with n-grams of 3, 4 and 5 words, whose poses are averaged.
+
+    vocabulary, classes, ngrams and further arguments: see `TextCapsules`.
+    """
 
     recipes = TextA.recipes
 

@@ -1,4 +1,4 @@
-"""The networks that text capsules are compared with.
+"""Baselines for comparison with text capsules.
 
 `textcnn`: Kim 2014, "Convolutional Neural Networks for Sentence Classification". `bilstm`: a recurrent network
 that reads both ways.
@@ -20,9 +20,10 @@ from torchcaps.models.text import TextModel
 
 
 class _TextNetwork(TextModel):
-    """A plain network that answers in capsules: a class's pose is its logit.
+    """A plain network that returns capsules: the pose of a class is its logit.
 
-    many: any number of classes may be true; activations are then sigmoids, and else a softmax.
+    vocabulary, classes and further arguments: see `TextModel`. many: any number of classes may be true; activations are
+    then sigmoids, otherwise a softmax.
     """
 
     routes = False
@@ -37,14 +38,16 @@ class _TextNetwork(TextModel):
         return "logit"
 
     def answer(self, features: Tensor) -> Capsules:
+        """The class capsules of pooled features [b c]."""
         logits = self.head(dropout(features, 0.5, self.training))
         return Capsules(logits.unsqueeze(-1), logits.sigmoid() if self.many else logits.softmax(-1))
 
 
 class TextCNN(_TextNetwork):
-    """Kim 2014: convolutions over 3, 4 and 5 words, the maximum of each channel, dropout, one layer.
+    """Kim 2014: convolutions over n-grams, max pooling over positions, dropout, one linear layer.
 
-    padding: n-grams may reach beyond the first and the last word, as in the code of its author; it gained nothing here.
+    ngrams: the lengths of n-grams, one convolution for each. filters: channels of each convolution. padding: pad texts
+    so that n-grams may reach beyond the first and the last word, as in the author's code; no better in our experiments.
     """
 
     def __init__(
@@ -79,7 +82,10 @@ class TextCNN(_TextNetwork):
 
 
 class BiLSTM(_TextNetwork):
-    """A recurrent network that reads both ways; the maximum over words, dropout, one layer."""
+    """A bidirectional LSTM, max pooling over words, dropout, one linear layer.
+
+    hidden: the size of the hidden state in each direction.
+    """
 
     def __init__(self, vocabulary: int, classes: int, *, hidden: int = 100, **options: Any) -> None:
         super().__init__(vocabulary, classes, **options)

@@ -1,4 +1,4 @@
-"""Capsules for plain vectors: a learned linear map makes the first capsules, and one routed layer the classes."""
+"""Capsules for feature vectors: a learned linear map to primary capsules, and one routed layer to the classes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torchcaps.models.base import CapsuleModel
 
 
 class VectorCapsules(CapsuleModel):
-    """Vectors [b c 1 1], images of one pixel with a channel for each number, to class capsules of 16 numbers.
+    """Feature vectors, as images of one pixel [b c 1 1], to class capsules with poses of size 16.
 
-    capsules, capsule_dim: how many primary capsules there are, and of how many numbers. routing and further arguments
-    are those of the class layer.
+    features: the size of the vectors. classes: the number of classes. capsules, capsule_dim: the number of primary
+    capsules and their pose size. routing and further arguments: those of the class layer (`DenseCapsules`).
     """
 
     def __init__(

@@ -17,21 +17,23 @@ from torchcaps.analysis.clusters import ClusterTrace
 from torchcaps.functional import unit
 from torchcaps.plots.style import GREY, PALETTE, save_frames
 
-NOBODY = "#dddddd"  # the share of a point that belongs to no parent
+NOBODY = "#dddddd"  # for the share of a point that belongs to no parent
 
 
 def color_of(parent: int) -> str:
+    """The color of a parent."""
     return PALETTE[parent % len(PALETTE)]
 
 
 def blended(couplings: Float[Tensor, "i j"]) -> Float[Tensor, "i 3"]:
-    """The colors of the parents, mixed by the couplings of each point; a share that is nobody's is light gray."""
+    """The colors of the parents, mixed by the couplings of each point; the share of no parent is light gray."""
     colors = torch.tensor([to_rgb(color_of(parent)) for parent in range(couplings.shape[1])], dtype=couplings.dtype)
     left = (1 - couplings.sum(1, keepdim=True)).clamp(min=0)
     return (couplings @ colors + left * torch.tensor(to_rgb(NOBODY), dtype=couplings.dtype)).clamp(0, 1)
 
 
 def title_of(trace: ClusterTrace) -> str:
+    """The routing with its options."""
     return ", ".join([trace.routing, *(f"{word}={value}" for word, value in trace.options.items())])
 
 

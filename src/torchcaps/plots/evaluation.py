@@ -110,6 +110,7 @@ def spread(result: Evaluation, count: int) -> Tensor:
 
 
 def worst_mistakes(result: Evaluation, count: int) -> Tensor:
+    """The rows of at most `count` mistakes, those with the highest activation first."""
     wrong = (~result.right).nonzero().squeeze(-1)
     active = result.activations[wrong].max(-1).values
     return wrong[active.argsort(descending=True)[:count]]

@@ -1,4 +1,4 @@
-"""Every routing is a clustering algorithm: one small file each, one loop for all (`base.py`)."""
+"""Routing algorithms: each is a clustering algorithm in one small file. `base.py` has the loop that all share."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def routing_options(name: str) -> list[str]:
 
 
 def make_routing(name: str, **options: Any) -> Routing:
-    """A routing by name: `make_routing("dynamic", iterations=3)`. `ROUTINGS` lists the names."""
+    """Create a routing by name: `make_routing("dynamic", iterations=3)`. `ROUTINGS` lists the names."""
     known = routing_options(name)
     unknown = ", ".join(option for option in options if option not in known)
     if unknown:

@@ -19,9 +19,10 @@ from torchcaps.votes.algebra import Votes
 
 
 class Attention(Routing):
-    """Couplings softmax_j(Sum_k <u_j|i, u_j|k> / sqrt(d)) plus a learned prior, used once.
+    """Couplings softmax_j(Sum_k <u_j|i, u_j|k> / sqrt(d)) plus a learned prior, in one pass.
 
-    prior: add a learned number to every coupling, starting at zero; it needs in_capsules and out_capsules.
+    squash: a name in `SQUASHES`. prior: add a learned number to every coupling, starting at zero; it needs in_capsules
+    and out_capsules, which layers fill in.
     """
 
     def __init__(

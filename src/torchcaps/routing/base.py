@@ -1,7 +1,7 @@
-"""Routing is clustering: the one loop that every routing runs, and the competition of parents for children.
+"""The base class of routings: the loop that all of them share.
 
-The children's votes are the points, the parents are the clusters, the couplings say whose a child is. An algorithm
-is what differs: `update` (M-step), `assign` (E-step), `read` (clusters to capsules) and `objective`.
+Routing is clustering. Votes are the points, parents the clusters, couplings the shares of a child that belong to each
+parent. A subclass implements `update` (M-step), `assign` (E-step), `read` (clusters to capsules) and `objective`.
 """
 
 from __future__ import annotations
@@ -36,20 +36,21 @@ def _moved(routed: Routed, pivot: Tensor | None) -> Routed:
 
 
 class Routing(nn.Module):
-    """The base of all routings. `iterations` counts updates: 3 means three M-steps with two E-steps between them.
+    """Base class of all routings.
 
-    gradients: "all" iterations, or the "last" update only, with the couplings taken as constants.
-    hard: each child goes wholly to its best parent (equal ones share it).
-    leaky: a child may belong to nobody; one more score, always zero, competes and is dropped.
-    sampling: the share of parents that compete while training, drawn anew for every example, at least one.
+    iterations: the number of updates; 3 means three M-steps with two E-steps between them.
+    gradients: through "all" iterations, or through the "last" update only, with couplings as constants.
+    hard: assign each child to its best parent only (ties share it).
+    leaky: add one more score, always zero, to the softmax; the share it takes belongs to no parent.
+    sampling: the fraction of parents that compete in training mode, at least one, sampled for every example.
     """
 
-    readout: str = "length"  # what activations are: "length", "logistic" (of a cost), or "share" (they sum to one)
-    parents_are_means: bool = False  # are parents means of votes, or sums?
-    translation_equivariant: bool = False  # do clusters move along when all votes do? Then votes are centered
-    needs_child_weights: bool = False  # does `update` ask for the children's own weights, beside couplings?
-    uses_activations: bool = False  # do the children's activations weigh their votes?
-    in_capsules: int | None = None  # sizes that learned parameters fix; None where any size will do
+    readout: str = "length"  # the kind of activations: "length", "logistic" (of a cost), or "share" (they sum to one)
+    parents_are_means: bool = False  # True: parents are means of votes; False: sums
+    translation_equivariant: bool = False  # True: shifting all votes shifts the clusters. Votes are then centered
+    needs_child_weights: bool = False  # True: `update` also receives the weights of the children
+    uses_activations: bool = False  # True: the children's activations weight their votes
+    in_capsules: int | None = None  # sizes that learned parameters require; None for any size
     out_capsules: int | None = None
     out_dim: int | None = None
     smallest_dim: int = 1  # in fewer dimensions than this all poses look alike
@@ -68,64 +69,64 @@ class Routing(nn.Module):
         check_count(self.name, "iterations", iterations)
         check_choice(self.name, "gradients", gradients, ["all", "last"])
         check_range(self.name, "sampling", sampling, 0, 1)
-        self.iterations = iterations
-        self.gradients = gradients
+        self.iterations, self.gradients = iterations, gradients
         self.hard, self.leaky, self.sampling = hard, leaky, sampling
 
-    # What an algorithm says.
+    # Methods of an algorithm.
 
     def initial_scores(self, votes: Votes, weights: Activations) -> Tensor:
-        """The scores before the first update: all zero, every parent alike."""
+        """The scores before the first update, [*b i j]; zeros by default, the same for all parents."""
         return votes.zeros()
 
     def update(self, votes: Votes, weights: Couplings, previous: Any, step: int) -> Any:
         """M-step: the clusters that best explain the votes under these weights (couplings times child weights).
 
-        Where `translation_equivariant` is true, there is one more argument: `origin` [*b j d], the place of zero among
-        the votes. Where `needs_child_weights` is: `child_weights` [*b i], the children's own weights. An `update` that
-        has one more argument, `over_parents`, is told who competes, as `assign` is.
+        If `translation_equivariant` is True, there is one more argument, `origin` [*b j d]: the position of zero among
+        the centered votes. If `needs_child_weights` is True: `child_weights` [*b i], the weights of the children. With
+        the argument `over_parents`, it receives the competition, as `assign` does.
         """
         raise NotImplementedError
 
     def assign(self, votes: Votes, clusters: Any, scores: Tensor, step: int) -> Tensor:
         """E-step: how well each parent explains each child, as unnormalized log scores [*b i j].
 
-        An `assign` that has one more argument, `over_parents`, is told who competes: `over_parents(values, torch.sum)`
-        sums pairs over all parents of a child, and `over_parents.local` says whether these are the axis j.
+        If `assign` has the argument `over_parents`, it receives the competition: `over_parents(values, torch.sum)` sums
+        pairs over all parents of a child, and `over_parents.local` is True if these are the axis j.
         """
         raise NotImplementedError
 
     def read(self, clusters: Any, couplings: Couplings, weights: Activations) -> Routed:
-        """The parents' poses and activations. The weights are the children's own: zero for a masked child."""
+        """The poses and activations of the parents. weights: those of the children, zero for a masked child."""
         raise NotImplementedError
 
     def objective(
         self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Any, step: int
     ) -> Tensor | None:
-        """What the loop descends, [*b]; None where theory has nothing to say."""
+        """The objective that the loop decreases, [*b]; None if none is known."""
         return None
 
     def converged(self, clusters: Any) -> bool:
-        """Will no further iteration change any of these clusters? Then the loop ends early."""
+        """Whether further iterations leave all clusters unchanged; the loop then ends early."""
         return False
 
-    # What all share.
+    # Methods that all algorithms share.
 
     @property
     def name(self) -> str:
+        """The name of the class in lower case, for messages."""
         return type(self).__name__.lower()
 
     def compete(self, scores: Tensor, mask: Mask | None, kept: Tensor | None, over_parents: OverParents) -> Couplings:
-        """Turn scores into couplings: a softmax over the parents that compete for a child."""
+        """Convert scores to couplings: a softmax over the parents that compete for a child."""
         return compete(scores, mask, kept, over_parents, hard=self.hard, leaky=self.leaky)
 
     def draw(self, like: Activations, parents: int) -> Mask | None:
-        """Which parents compete in this pass, [*b j], for children like these [*b i]; None when all do."""
+        """Sample the parents that compete in this pass, [*b j], for children like these [*b i]; None if all do."""
         return sample_parents(like, parents, self.sampling) if self.training and self.sampling < 1 else None
 
     @property
     def normalized(self) -> bool:
-        """Do a child's couplings sum to one?"""
+        """Whether the couplings of a child sum to one."""
         return not self.leaky
 
     def forward(
@@ -138,9 +139,10 @@ class Routing(nn.Module):
         kept: Bool[Tensor, "*b j"] | None = None,
         over_parents: OverParents = over_own_parents,
     ) -> Routed:
-        """Route votes [*b i j d] of children with activations and mask [*b i], from given couplings [*b i j] if any.
+        """Route votes [*b i j d] of children with activations and mask [*b i].
 
-        kept: the parents that compete; left out, they are drawn. over_parents: who competes for a child; else axis j.
+        couplings: start from these [*b i j]. kept: the parents that compete; left out, they are sampled. over_parents:
+        the competition for a child; left out, among all parents of axis j.
         """
         return self._run(votes, activations, mask, couplings, kept, over_parents, None)
 
@@ -156,14 +158,14 @@ class Routing(nn.Module):
         couplings: Couplings | None = None,
         over_parents: OverParents = over_own_parents,
     ) -> list[Step]:
-        """Like a call, but give the `Routed` and the objective after every update."""
+        """Like a call, but return the `Routed` and the objective after every update."""
         steps: list[Step] = []
         self._run(votes, activations, mask, couplings, None, over_parents, steps)
         return steps
 
     @classmethod
     def options(cls) -> dict[str, Any]:
-        """The options that the constructor takes, with their defaults."""
+        """The options of the constructor with their defaults."""
         return constructor_options(cls)
 
     def _run(
@@ -240,7 +242,7 @@ class Routing(nn.Module):
             scores = scores_of(couplings, over_parents, leaky=self.leaky) if self.iterations > 1 else couplings
             couplings = mask_fill(couplings, mask, kept, 0)
 
-        # Where a child's parents are all here, masked children, whose weights are zero, matter to nobody on the way.
+        # Masked children have weight zero: if competition is local, intermediate couplings need no mask.
         unseen = rivals.local and not given and steps is None and self._is_plain("compete")
         clusters = None
         with nullcontext() if self.gradients == "all" else torch.no_grad():
@@ -261,7 +263,7 @@ class Routing(nn.Module):
         return _moved(self.read(clusters, couplings, weights), pivot)
 
     def _is_plain(self, *methods: str) -> bool:
-        """Are these methods the base's, for this very object? An ablation replaces one on a single object."""
+        """Whether this instance uses the base class's methods. Ablations override methods on single instances."""
         return all(getattr(getattr(self, name), "__func__", None) is getattr(Routing, name) for name in methods)
 
     def _step(
@@ -274,13 +276,12 @@ class Routing(nn.Module):
         over_parents: OverParents,
         pivot: Tensor | None,
     ) -> Step:
-        # Objectives are written for children whose parents are all here.
-        whole = over_parents.local and over_parents.pairs is None
+        whole = over_parents.local and over_parents.pairs is None  # objectives assume all parents on the axis j
         objective = self.objective(votes, couplings, weights, clusters, step) if whole else None
         return Step(_moved(self.read(clusters, couplings, weights), pivot), objective)
 
     def negative_entropy(self, couplings: Couplings) -> Tensor:
-        """Sum_j c_ij log c_ij for each child, with the leak as one more parent; zero for hard couplings. [*b i]"""
+        """Sum_j c_ij log c_ij for each child, [*b i], with the leak as one more parent; zero for hard couplings."""
         if self.hard:
             return torch.zeros_like(couplings[..., 0])
         total = torch.xlogy(couplings, couplings).sum(-1)
@@ -290,7 +291,7 @@ class Routing(nn.Module):
         return total
 
     def extra_repr(self) -> str:
-        """The options that differ from their defaults, as far as they are numbers and words."""
+        """The options that differ from their defaults, if they are numbers, strings or sequences."""
         shown = [f"iterations={self.iterations}"]
         for word, plain in self.options().items():
             value = getattr(self, word, plain)

@@ -1,4 +1,4 @@
-"""What a routing takes, and what it refuses to take."""
+"""Checks of the inputs of a routing, and its constructor options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_routed(
     mask: Tensor | None,
     couplings: Tensor | None,
 ) -> None:
-    """Refuse votes of another shape or of other sizes, and what does not fit beside them."""
+    """Raise an `InputError` if votes have a wrong shape or size, or if the other tensors do not match them."""
     if not isinstance(votes, Tensor | Votes):
         got = f"a {type(votes).__name__}"
         raise input_error(owner, "votes [*b i j d] as a tensor", got, "Pass votes; a layer makes them from capsules.")
@@ -86,7 +86,7 @@ def controls_of(kind: type) -> dict[str, Control]:
 
 
 def constructor_options(kind: type) -> dict[str, Any]:
-    """The options that a class takes with their defaults; those of the classes it is made from, where it hands on."""
+    """The constructor options of a class with their defaults, including those of base classes it forwards to."""
     options: dict[str, Any] = {}
     for base in kind.__mro__:
         if "__init__" in vars(base):
@@ -100,5 +100,5 @@ def constructor_options(kind: type) -> dict[str, Any]:
 
 
 def takes(function: Any, word: str) -> bool:
-    """Has a function an argument of this name?"""
+    """Whether a function has an argument of this name."""
     return word in function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount]

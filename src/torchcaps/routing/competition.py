@@ -1,4 +1,4 @@
-"""Whose child is it? Parents compete for children: the one place where scores become couplings, for every routing."""
+"""Competition of parents for children: converts scores to couplings, for every routing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OverParents = Competition
 
 
 class CompetitionOptions(TypedDict, total=False):
-    """What every routing takes; see `Routing`."""
+    """The options of every routing; see `Routing`."""
 
     gradients: str
     hard: bool
@@ -45,23 +45,23 @@ def compete(
     hard: bool = False,
     leaky: bool = False,
 ) -> Couplings:
-    """Turn scores [*b i j] into couplings: a softmax over the parents that compete for a child.
+    """Convert scores [*b i j] to couplings: a softmax over the parents that compete for a child.
 
-    hard gives a child wholly to its best parent (equal ones share it); leaky lets one more score, always zero, compete
-    and drops it. Masked children and parents not kept get exactly zero.
+    hard: assign a child to its best parent only (ties share it). leaky: add one more score, always zero, and drop its
+    share. Couplings of masked children and of parents that are not kept are exactly zero.
     """
     return over_parents.shares(scores, mask, kept, hard=hard, leaky=leaky)
 
 
 def sample_parents(like: Activations, parents: int, share: float) -> Mask:
-    """Which parents compete in this pass, [*b j], drawn for each example of children [*b i] (He 2018 eq. 41)."""
+    """Sample the parents that compete in this pass, [*b j], for each example of children [*b i] (He 2018 eq. 41)."""
     count = max(1, round(share * parents))
     lot = torch.rand(*like.shape[:-1], parents, device=like.device)
     return lot >= lot.topk(count, dim=-1).values[..., -1:]
 
 
 def scores_of(couplings: Couplings, over_parents: Competition, *, leaky: bool = False) -> Tensor:
-    """The scores whose competition gives these couplings; where they leak, the leak's own score is zero."""
+    """The scores whose competition gives these couplings; with `leaky`, relative to a leak score of zero."""
     scores = safe_log(couplings)
     if leaky:
         leak = (1 - over_parents(couplings, torch.sum)).clamp(min=torch.finfo(couplings.dtype).tiny)

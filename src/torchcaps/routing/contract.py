@@ -1,4 +1,4 @@
-"""The contract that every routing keeps, as a tool for those who write their own: `check_routing(routing)`."""
+"""The contract of routings, as a tool for authors of new ones: `check_routing(routing)`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchcaps.routing.promises import disagreement, false_word
 
 
 class ContractError(AssertionError):
-    """A routing broke a promise; the message says which and how."""
+    """Raised when a routing violates the contract; the message says how."""
 
 
 @dataclass
@@ -231,11 +231,11 @@ _CHECKS: dict[str, Callable[[_Subject], None]] = {
 
 
 def check_routing(routing: Routing, *, compile: bool = False) -> list[str]:
-    """Check that a routing keeps the contract; give the names of the checks it passed, or raise `ContractError`.
+    """Check that a routing satisfies the contract; return the names of the checks, or raise `ContractError`.
 
-    The routing itself is left alone: a copy in float64 is checked, with learned parameters levelled so that all
-    parents are alike; by itself, and in a dense layer and a grid on every backend that is there. `compile` adds the
-    (slow) comparison with `torch.compile(routing, fullgraph=True)`.
+    routing: it is not modified. A copy in float64 is checked, in which each learned parameter is replaced by its mean
+    so that all parents are alike; by itself, and in dense layers and a grid on every available backend. compile: add
+    the (slow) comparison with `torch.compile(routing, fullgraph=True)`.
     """
     if not isinstance(routing, Routing):
         raise input_error("check_routing", "a Routing", repr(routing), "Make one with make_routing, or call the class.")

@@ -22,11 +22,11 @@ from torchcaps.votes.algebra import Votes
 
 
 class Dynamic(Routing):
-    """Each parent is the squashed sum of its votes; a child moves towards the parents it agrees with.
+    """Each parent is the squashed sum of its votes; the couplings of a child move towards parents that agree with it.
 
-    squash: the squash by name. accumulate: add agreements to the logits (True) or overwrite them (False).
-    amendment: weigh each child's couplings by its activation. bias: a learned vector added to every sum, without
-    which x and -x look alike; it needs out_capsules and out_dim.
+    squash: a name in `SQUASHES`. accumulate: add agreements to the logits (True) or overwrite them (False).
+    amendment: weight each child's couplings by its activation. bias: add a learned vector to every sum (without it,
+    negating all votes leaves activations unchanged); it needs out_capsules and out_dim, which layers fill in.
     """
 
     controls: ClassVar[dict[str, Control]] = {
@@ -74,7 +74,7 @@ class Dynamic(Routing):
     def objective(
         self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Tensor, step: int
     ) -> Tensor | None:
-        """-Sum_j phi(|s_j|), phi the squash's potential; with overwritten logits plus the couplings' entropy term."""
+        """-Sum_j phi(|s_j|) with the squash's potential phi; plus Sum c log c if logits are overwritten."""
         potential = -squash_potential(length(clusters), self.squash).sum(-1)
         if not self.accumulate:
             return potential + (weights * self.negative_entropy(couplings)).sum(-1)

@@ -46,17 +46,22 @@ EM_PRESETS: dict[str, dict[str, float]] = {
 class EM(Gaussian):
     """EM routing with learned costs.
 
-    variant: 1 a plain mixture (pi_j weighs parents: `gaussian` with diagonal covariance); 2 the parent's activation
-    replaces pi_j; 3 child activations weigh the votes; 4 (the paper) the cost counts the mass of its children.
-    preset: "paper", or the official code's "official" (convolutional layers) and "official-class" (the last layer);
-    every argument given beside it wins over it. Left out, it is the paper's, with a start that `calibrate` may change.
-    inverse_temperature is that of the last of infinitely many iterations: iteration t uses it times
-    1 - inverse_temperature_decay^(t+1); it is a buffer, to be raised while training. learned_temperature: a factor of
-    it is learned, one for the layer, which starts at one.
-    beta_use and beta_active are starting values, one for each parent (beta_use one for each pose dimension too with
-    beta_per_dimension). vote_std: the standard deviation to expect of votes that do not agree; beta_use starts at minus
-    its logarithm, so that such votes cost nothing and parents start half active. Layers fill it in, like the sizes.
-    damping: the share of the previous mean kept in the new one. sharpness: see `Gaussian`.
+    variant: 1 is a plain mixture (pi_j weights parents: `gaussian` with diagonal covariance); in 2 the parent's
+    activation replaces pi_j; in 3 child activations weight the votes too; in 4 (the paper) the cost of a parent is
+    multiplied by its mass. preset: "paper", or the official code's "official" (convolutional layers) and
+    "official-class" (the last layer); other arguments override it. Left out, it is the paper's, with initial values
+    that `calibrate` may change. inverse_temperature: the limit for infinitely many iterations; iteration t uses it
+    times 1 - inverse_temperature_decay^(t+1). It is a buffer, which may be raised while training. learned_temperature:
+    learn a factor of it, one for the layer, which starts at one. damping: the fraction of the previous mean in the new
+    one.
+
+    out_capsules: the number of parents, for the learned betas (not needed by variant 1); out_dim: their pose size,
+    needed with beta_per_dimension. beta_use, beta_active: initial values of learned costs, one for each parent
+    (beta_use also one for each pose dimension with beta_per_dimension). beta_active_scale: a constant factor of
+    beta_active; 1 in the paper, 2500 in the official code. vote_std: the expected standard deviation of votes that do
+    not agree; beta_use starts at minus its logarithm, so that such votes cost nothing and parents start with activation
+    one half. Layers fill in out_capsules, out_dim and vote_std. variance_floor, mass_floor, sharpness: see `Gaussian`;
+    left out, the floors are those of the preset.
     """
 
     inverse_temperature: Tensor
@@ -112,7 +117,7 @@ class EM(Gaussian):
         )
         check_choice(self.name, "variant", variant, [1, 2, 3, 4])
         self.preset = preset
-        self.given = given  # what a calibrated start leaves alone
+        self.given = given  # what `calibrate` does not change
         check_range(self.name, "inverse_temperature_decay", inverse_temperature_decay, 0, 1)
         self.variant = variant
         self.readout = "share" if variant == 1 else "logistic"
@@ -167,12 +172,12 @@ class EM(Gaussian):
         return logsigmoid(scale * (active - cost))
 
     def annealing(self, step: int) -> float:
-        """The share of the inverse temperature that iteration `step` uses."""
+        """The fraction of the inverse temperature that iteration `step` uses."""
         return 1 - self.inverse_temperature_decay ** (step + 1)
 
     def objective(
         self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Mixture, step: int
     ) -> Tensor | None:
-        """Minus the log-likelihood for the plain mixture; activations in place of pi_j descend nothing known."""
+        """Minus the log-likelihood for the plain mixture; None for the other variants, or with damping."""
         plain = self.variant == 1 and self.damping == 0
         return super().objective(votes, couplings, weights, clusters, step) if plain else None

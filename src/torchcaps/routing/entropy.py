@@ -25,8 +25,8 @@ from torchcaps.votes.algebra import Votes
 class Entropy(Routing):
     """Algorithm 2, with the scale w_j = |s_j| / (1 + max_k |s_k|) at the end.
 
-    entropy_weight: how much evenness counts (alpha); a number, or one for each of the iterations - 1 E-steps.
-    entropy_decay: a number alone is multiplied by this after every E-step (geometric schedule).
+    entropy_weight: the weight alpha of the entropy; a number, or one for each of the iterations - 1 E-steps.
+    entropy_decay: the factor by which a single entropy_weight is multiplied after every E-step (geometric schedule).
     """
 
     controls: ClassVar[dict[str, Control]] = {
@@ -78,7 +78,7 @@ class Entropy(Routing):
     def objective(
         self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Tensor, step: int
     ) -> Tensor | None:
-        """Eq. 38 at these couplings and their best centers; a changing entropy weight has no one objective."""
+        """Eq. 38 at these couplings and their best centers; None if the entropy weight changes between E-steps."""
         if len(set(self.entropy_weights)) != 1:
             return None
         agreement = length(clusters).sum(-1)  # Sum_i c_ij <u_j|i, s_j> = |s^_j|

@@ -25,6 +25,8 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 class Mixture(NamedTuple):
+    """The clusters of a Gaussian mixture."""
+
     masses: Tensor  # [*b j]
     means: Tensor  # [*b j d]
     covariances: Tensor  # [*b j d d] if full, else variances [*b j d]
@@ -32,14 +34,14 @@ class Mixture(NamedTuple):
 
 
 class Gaussian(Routing):
-    """A mixture of Gaussians; the children's activations weigh them as samples.
+    """A mixture of Gaussians, in which the children are samples weighted by their activations.
 
     covariance: "full", "diagonal", "spherical", or "fixed" (the same `variance` for all, never fitted).
-    variance_floor is added to every variance; to a full covariance it is added times one plus the mean variance, so
-    that fewer children than dimensions stay harmless at any scale. mass_floor is added to every cluster's mass. Set
-    floors to zero only for many children, as in plain clustering. sharpness: a factor of the log-density in the E-step:
-    in many dimensions densities differ so much that couplings are all or nothing from the second iteration on, and 1 /
-    out_dim (the log-density per dimension) keeps them soft.
+    variance_floor: added to every variance; to the diagonal of a full covariance it is added times one plus the mean
+    variance, so that fewer children than dimensions cause no problem at any scale. mass_floor: added to every cluster's
+    mass. Set floors to zero only for many children, as in plain clustering. sharpness: a factor of the log-density in
+    the E-step. In many dimensions densities differ so much that couplings become nearly 0 or 1 from the second
+    iteration on; 1 / out_dim (the log-density per dimension) keeps them soft.
     """
 
     readout = "share"

@@ -25,12 +25,14 @@ from torchcaps.votes.algebra import Votes
 
 
 class Heinsen(Gaussian):
-    """Gaussians whose weight is the net benefit of using children.
+    """Gaussians weighted by the net benefit of using their children.
 
-    beta_use and beta_ignore are starting values; they are learned for every pair where in_capsules is given, else for
-    every parent. Left out, they balance for a parent with an even share of its children, so that parents start half
-    active and learning reaches the votes at once (the paper starts both at zero). covariance and the floors are those
-    of `gaussian`; "fixed" with variance=0.5 is the soft k-means of the released code.
+    out_capsules: the number of parents, for the learned betas. in_capsules: the number of children; if given, betas are
+    learned for every pair, otherwise for every parent. Layers fill in the sizes that they know. beta_use, beta_ignore:
+    initial values. Left out, they balance for a parent with a uniform share of its children, so that parents start with
+    activation one half and votes receive gradients from the first step (the paper starts both at zero). variance_floor,
+    mass_floor and further arguments: see `Gaussian`; covariance="fixed" with variance=0.5 is the soft k-means of the
+    released code.
     """
 
     readout = "logistic"
@@ -71,7 +73,7 @@ class Heinsen(Gaussian):
     ) -> Mixture:
         """The M-step of a mixture, with the logistic of the net benefit as its prior.
 
-        child_weights left out: the weights of each child summed over its parents: the same where nothing leaks.
+        child_weights: left out, the weights of each child summed over its parents, which is the same without a leak.
         """
         used = weights  # D-step
         ignored = (weights.sum(-1) if child_weights is None else child_weights).unsqueeze(-1) - used
@@ -82,5 +84,5 @@ class Heinsen(Gaussian):
     def objective(
         self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Mixture, step: int
     ) -> Tensor | None:
-        """Activations in place of pi_j descend nothing known."""
+        """None: with activations in place of pi_j, no objective is known."""
         return None

@@ -24,14 +24,14 @@ from torchcaps.routing.base import Routing
 from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.votes.algebra import Votes
 
-EPSILON = 1e-5  # beside the variance of a layer norm, as everywhere
+EPSILON = 1e-5  # of the layer norm, torch's default
 
 
 class Inverted(Routing):
-    """Each parent is the layer-normalized sum of its votes; a learned direction of poses tells whether it is there.
+    """Each parent is the layer-normalized sum of its votes; its activation is the logistic of a learned projection.
 
-    gain and shift are those of the layer norm, one for each dimension, the same for all parents; so are the direction
-    and the threshold of the activation.
+    out_dim: the pose size of parents, for the learned parameters; layers fill it in. All parents share the parameters:
+    gain and shift of the layer norm, one for each dimension, and direction and threshold of the activation.
     """
 
     readout = "logistic"
@@ -47,7 +47,7 @@ class Inverted(Routing):
         self.out_dim = out_dim
         self.gain = nn.Parameter(torch.ones(out_dim))
         self.shift = nn.Parameter(torch.zeros(out_dim))
-        signs = 1.0 - 2 * (torch.arange(out_dim) % 2)  # a layer norm leaves nothing along (1, 1, ...)
+        signs = 1.0 - 2 * (torch.arange(out_dim) % 2)  # a layer norm removes the component along (1, 1, ...)
         self.direction = nn.Parameter(signs / math.sqrt(out_dim))
         self.threshold = nn.Parameter(torch.zeros(()))
 
@@ -69,7 +69,7 @@ class Inverted(Routing):
     ) -> Tensor | None:
         """-Sum_j phi(s_j) + sqrt(d) Sum c log c, phi the convex potential whose gradient is the layer norm.
 
-        Only while all gains are the same and none is negative: a layer norm with others is no gradient.
+        None unless all gains are equal and not negative: otherwise the layer norm is not the gradient of a function.
         """
         gain, dim = self.gain[0], clusters.shape[-1]
         if not bool((self.gain == gain).all() and gain >= 0):

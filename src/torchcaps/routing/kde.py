@@ -31,6 +31,8 @@ from torchcaps.votes.algebra import Votes
 
 
 class Modes(NamedTuple):
+    """The clusters of mean shift."""
+
     means: Tensor  # [*b j d]
     kernels: Tensor  # k of each vote at its parent's mode, [*b i j]
     pulls: Tensor | None  # -k' where the modes were before, by which votes were weighed, [*b i j]
@@ -39,13 +41,14 @@ class Modes(NamedTuple):
 
 
 class KDE(Routing):
-    """Modes of the votes' weighted density; an example whose density hardly grows any more is left as it is.
+    """Modes of the votes' weighted density, found by mean shift until an example has converged.
 
-    iterations: at most. tolerance: an example settles when its density grew by no more than this share of itself; 0
-    means that it must not grow at all. kernel: "gaussian", exp(-x/2), or "epanechnikov", 1 - x up to x = 1 and zero
-    beyond, of x = distance^2 / bandwidth^2. bandwidth left out is about what votes that do not agree are apart from
-    their mean, vote_std times the root of out_dim / 2, which layers fill in; else one. sharpness: what scores grow by
-    where k is one. A mode with less mass than mass_floor stays where it was.
+    iterations: the maximum. tolerance: an example has converged, and does not change any more, when its density grew by
+    no more than this fraction of itself in one iteration. kernel: "gaussian", exp(-x/2), or "epanechnikov", 1 - x up to
+    x = 1 and zero beyond, of x = distance^2 / bandwidth^2. bandwidth: left out, the order of the distance of votes that
+    do not agree from their mean, vote_std * sqrt(out_dim / 2); one if vote_std or out_dim is unknown. vote_std,
+    out_dim: the expected standard deviation and the size of votes; layers fill them in. sharpness: the increase of a
+    score in an iteration where the kernel is one. mass_floor: a mode with less mass keeps its previous value.
     """
 
     readout = "share"
@@ -105,7 +108,7 @@ class KDE(Routing):
         return (-squares / 2).exp() if self.kernel == "gaussian" else (1 - squares).clamp(min=0)
 
     def _pulls(self, modes: Modes) -> Tensor:
-        """-k' at the modes; of a settled example as before, so that its modes stay the same function of its votes."""
+        """-k' at the modes; unchanged for a settled example, whose modes thus stay the same function of its votes."""
         pulls = modes.kernels if self.kernel == "gaussian" else (modes.kernels > 0).to(modes.kernels.dtype)
         return pulls if modes.pulls is None else torch.where(modes.settled[..., None, None], modes.pulls, pulls)
 
@@ -113,7 +116,7 @@ class KDE(Routing):
         return torch.where(clusters.settled[..., None, None], scores, scores + self.sharpness * clusters.kernels)
 
     def converged(self, clusters: Modes) -> bool:
-        # Elsewhere a look at values makes a device wait; what has settled is frozen, so that nothing else changes.
+        # Inspecting values would synchronize other devices. Settled examples are frozen, so this only saves time.
         return can_look_at(clusters.settled) and bool(clusters.settled.all())
 
     def read(self, clusters: Modes, couplings: Couplings, weights: Activations) -> Routed:
@@ -124,5 +127,5 @@ class KDE(Routing):
     def objective(
         self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Modes, step: int
     ) -> Tensor | None:
-        """Minus the weighted density; hard couplings go by the sum of all steps, which need not climb it."""
+        """Minus the weighted density; None for hard couplings, which may decrease the density."""
         return None if self.hard else -clusters.density

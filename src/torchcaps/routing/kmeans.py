@@ -22,6 +22,8 @@ from torchcaps.votes.algebra import Votes
 
 
 class Centers(NamedTuple):
+    """The clusters of k-means."""
+
     means: Tensor  # [*b j d]
     masses: Tensor  # [*b j]
 
@@ -29,11 +31,11 @@ class Centers(NamedTuple):
 def weighted_means(
     votes: Votes, weights: Couplings, previous: Tensor | None, origin: Tensor | None, mass_floor: float
 ) -> Centers:
-    """The means of the votes under these weights; one with less mass than the floor stays where it was."""
+    """The means of the votes under these weights; a mean with less mass than mass_floor keeps its previous value."""
     sums, masses = combine(weights, votes), mass(weights)
     floored = masses.clamp(min=mass_floor).unsqueeze(-1)
     means = sums / floored
-    if origin is not None:  # what mass is missing counts as mass there
+    if origin is not None:  # mass missing below the floor is placed at the origin
         means = means + origin * (1 - masses.unsqueeze(-1) / floored)
     empty = (masses < mass_floor).unsqueeze(-1)
     return Centers(means if previous is None else torch.where(empty, previous, means), masses)
@@ -43,8 +45,8 @@ class KMeans(Routing):
     """Soft k-means.
 
     distance: "euclidean" (d = |u - v|^2, centers are means, activations are shares of the children) or "inner"
-    (d = -<u, v/|v|>, centers are sums, squashed at the end, activations are lengths). sharpness: K. A mean with less
-    mass than mass_floor stays where it was.
+    (d = -<u, v/|v|>, centers are sums, squashed at the end, activations are lengths). sharpness: K. mass_floor: a mean
+    with less mass keeps its previous value.
     """
 
     controls: ClassVar[dict[str, Control]] = {

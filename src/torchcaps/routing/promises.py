@@ -1,4 +1,4 @@
-"""What a routing says of itself, and what backends make of it: the part of the contract that needs whole layers."""
+"""The part of the contract that needs whole layers: class attributes are true, and all backends agree."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from torchcaps.votes.job import Gathered, Job
 from torchcaps.votes.transforms import VoteTransform, make_votes
 from torchcaps.votes.windows import windows_of
 
-EXAMPLES = 9  # enough for vectors
+EXAMPLES = 9  # more than one SIMD vector
 TILE = 2000  # bytes: several tiles
 
 
 def false_word(routing: Routing, votes: Tensor, activations: Tensor) -> str | None:
-    """A sentence about a word of the routing about itself that does not hold; None: all do."""
+    """An error message for a class attribute of the routing that does not match its behavior; None if all match."""
     if not routing.translation_equivariant:
         return None
     plain = copy.copy(routing)
@@ -36,7 +36,7 @@ def false_word(routing: Routing, votes: Tensor, activations: Tensor) -> str | No
 
 
 def layers_of(routing: Routing, generator: torch.Generator) -> dict[str, tuple[Gathered, VoteTransform]]:
-    """Children and transforms of a dense layer, with matrices for pairs and for parents, and of a grid."""
+    """Children and transforms of dense layers, with full and with shared matrices, and of a grid."""
     children, parents, dim = routing.in_capsules or 8, routing.out_capsules or 3, routing.out_dim or 4
 
     def capsules(*shape: int) -> Capsules:
@@ -62,7 +62,7 @@ def layers_of(routing: Routing, generator: torch.Generator) -> dict[str, tuple[G
 
 
 def disagreement(routing: Routing, generator: torch.Generator) -> str | None:
-    """A sentence about a backend that gives other values or gradients than torch alone; None: all agree."""
+    """An error message for a backend whose values or gradients differ from plain torch's; None if all agree."""
     for name, (gathered, transform) in layers_of(routing, generator).items():
         expected = _outcome(engine.route(Job(gathered, transform, routing, None, 0), 3), gathered, transform, routing)
         for backend in engine.BACKENDS:
@@ -82,7 +82,7 @@ def disagreement(routing: Routing, generator: torch.Generator) -> str | None:
 def _outcome(
     results: tuple[Tensor, ...], gathered: Gathered, transform: VoteTransform, routing: Routing
 ) -> list[Tensor]:
-    """Values, and the gradients of everything that has one."""
+    """The results and the gradients of all inputs and parameters."""
     leaves = [*gathered.children[:2], *transform.parameters(), *routing.parameters()]
     ramps = (torch.linspace(-1, 1, math.prod(part.shape), dtype=part.dtype).view_as(part) for part in results)
     loss = sum(((part * ramp).sum() for part, ramp in zip(results, ramps, strict=True)), torch.zeros(()))

@@ -1,4 +1,4 @@
-"""Uniform routing does not cluster: every child belongs to all parents alike. The ablation honest comparisons need."""
+"""Uniform routing does not cluster: all couplings are equal. A baseline for comparisons with other routings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from torchcaps.routing.dynamic import Dynamic
 
 
 class Uniform(Dynamic):
-    """Dynamic routing with one iteration: the squashed sum of the votes over the number of parents."""
+    """Dynamic routing with one iteration: the squashed sum of the votes, divided by the number of parents.
+
+    squash, amendment, bias, out_capsules, out_dim: see `Dynamic`. leaky, sampling: see `Routing`.
+    """
 
     def __init__(
         self,

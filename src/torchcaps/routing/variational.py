@@ -27,13 +27,15 @@ from torchcaps.votes.algebra import Votes
 
 
 class Variational(Gaussian):
-    """A Bayesian mixture of Gaussians; a parent is active where the entropy of its posterior is low.
+    """A Bayesian mixture of Gaussians; a parent is active if the entropy of its posterior is low.
 
-    concentration: of the Dirichlet prior over shares. mean_strength, degrees: how many children the prior of a mean (at
-    zero) and that of a variance count for. prior_variance: what a variance is without children; left out, vote_std
-    squared, or one. beta_use and beta_active are starting values, one for each parent; beta_use left out is minus the
-    entropy of a dimension of votes that do not agree. vote_std: their standard deviation; layers fill it in.
-    sharpness: see `Gaussian`.
+    out_capsules: the number of parents, for the learned betas. concentration: of the Dirichlet prior over mixing
+    proportions. mean_strength, degrees: the number of children that the priors of a mean (at zero) and of a variance
+    count for. prior_variance: the variance of a parent without children; left out, vote_std squared.
+    inverse_temperature: the factor of the logit of activations. beta_use, beta_active: initial values of learned costs,
+    one for each parent; left out, beta_use is minus the entropy of one dimension of votes that do not agree, and
+    beta_active zero. vote_std: the expected standard deviation of such votes; left out, one. Layers fill in
+    out_capsules and vote_std. sharpness: see `Gaussian`.
     """
 
     readout = "logistic"
@@ -70,7 +72,7 @@ class Variational(Gaussian):
                 'Pass it, or name the routing in a layer, which knows it: DenseCapsules(..., routing="variational").'
             )
             raise input_error(self.name, "out_capsules for its learned betas", "out_capsules=None", remedy)
-        self.given = set() if beta_active is None else {"beta_active"}  # what a calibrated start leaves alone
+        self.given = set() if beta_active is None else {"beta_active"}  # what `calibrate` does not change
         vote_std = 1.0 if vote_std is None else vote_std
         check_positive(self.name, "vote_std", vote_std)
         prior_variance = vote_std**2 if prior_variance is None else prior_variance
@@ -100,7 +102,7 @@ class Variational(Gaussian):
         step: int,
         origin: Tensor | None = None,
     ) -> Mixture:
-        """The posterior: `covariances` are inverses of expected precisions, `log_prior` what they leave of a score."""
+        """The posterior: `covariances` are inverse expected precisions, `log_prior` all other terms of a score."""
         found = moments(weights, votes, near=None if previous is None else previous.means)
         masses, sums = found.masses, found.sums
         zero = torch.zeros_like(sums) if origin is None else origin
@@ -112,7 +114,7 @@ class Variational(Gaussian):
         return Mixture(masses, means, covariances, self._log_prior(masses, covariances, step))
 
     def _log_prior(self, masses: Tensor, covariances: Tensor, step: int) -> Tensor:
-        """What 10.46 has beside the density of a vote at the expected precision."""
+        """The terms of 10.46 other than the density of a vote at the expected precision."""
         uncertain = self._log_slack(masses) - 1 / (self.mean_strength + masses)  # 10.64
         return self._log_shares(masses) + self.sharpness * covariances.shape[-1] / 2 * uncertain
 
@@ -127,7 +129,7 @@ class Variational(Gaussian):
         return torch.digamma(half) - half.log()
 
     def read(self, clusters: Mixture, couplings: Couplings, weights: Activations) -> Routed:
-        """Means, and the logistic of minus the expected entropy of a vote, weighed by the expected share."""
+        """Means, and the logistic of minus the expected entropy of a vote, weighted by the expected proportion."""
         log_precisions = self._log_slack(clusters.masses).unsqueeze(-1) - clusters.covariances.log()
         entropies = (1 + LOG_2PI - log_precisions) / 2
         shares = self._log_shares(clusters.masses).exp()

@@ -18,7 +18,7 @@ else:
         Positional = Suppress = UseAppendAction = _Plain
 
         def arg(**words: Any) -> None:
-            return None
+            """Stands in for tyro's function."""
 
 
 __all__ = ["Positional", "Suppress", "UseAppendAction", "arg"]

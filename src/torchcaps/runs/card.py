@@ -1,4 +1,4 @@
-"""The card of a run: what a model hub, or whoever is given the folder, should know of it."""
+"""The model card of a run, for model hubs and other readers of the folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchcaps.models import MODELS
 from torchcaps.runs.config import command_of
 from torchcaps.runs.run import Run
 
-# What stands between these lines is ours and written anew; the rest of a card is its reader's.
+# The lines between these marks are generated and overwritten; the rest of a card belongs to its editor.
 FACTS = ("# torchcaps: the lines down to the next such mark are written anew", "# torchcaps: end")
 WORDS = ("<!-- torchcaps: what stands down to the next such mark is written anew -->", "<!-- torchcaps: end -->")
 
@@ -149,7 +149,7 @@ def test_result(run: Run) -> dict[str, float] | None:
 
 
 def _data_name(run: Run) -> str:
-    """Of files, the last part of their path: the rest is nobody's business."""
+    """For files, only the last part of their path, because the rest is private."""
     return _cell(Path(run.config.data).name)
 
 

@@ -1,6 +1,6 @@
-"""What a training run needs to know. The dataclass is the command line: fields are options, their texts the help.
+"""The options of a training run. The dataclass defines the command line: fields are options, their texts the help.
 
-An option left out is filled in by `recipes.resolve`, for its model and the number of training examples.
+`recipes.resolve` fills in options that are left out, for the model and the number of training examples.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torchcaps._core.files import atomic_write
 from torchcaps.runs.annotations import Positional, Suppress, UseAppendAction, arg
 
 Value = TypeVar("Value")
-# What help shows for options that may be left out.
+# How help shows optional values.
 Count = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
 Number = Annotated[float | None, arg(metavar="X", help_behavior_hint="")]
 Name = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
@@ -49,6 +49,8 @@ def _models() -> str:
 
 @dataclass(frozen=True)
 class TrainConfig:
+    """The options of a training run; the text below each field is its help."""
+
     data: Annotated[Positional[str], arg(metavar="DATA")] = "mnist-5k"
     """A name (torchcaps list datasets), a folder with a subfolder of pictures for each class, an .npz or idx files, or
     a table of texts (.csv, .tsv, .jsonl)."""
@@ -149,7 +151,7 @@ class TrainConfig:
     """Files of Python that `--import` named; no command imports them by itself."""
 
     def model_options(self, *, given: bool = False) -> dict[str, Any]:
-        """What `create_model` gets beside the sizes; or of these only what was given with --option."""
+        """The options of `create_model` other than sizes. given: only those that were given with --option."""
         options: dict[str, Any] = dict(parse_option(text) for text in self.option)
         if given:
             return options
@@ -177,13 +179,13 @@ class Train(TrainConfig):
 
 
 def required(value: Value | None) -> Value:
-    """An option that `resolve` has filled in."""
+    """The value of an option that `resolve` has filled in."""
     assert value is not None, "resolve(config, examples) comes first"
     return value
 
 
 def parse_option(text: str) -> tuple[str, Any]:
-    """NAME=VALUE as a name and a value: a number, true or false, a list, or else a word."""
+    """Parse NAME=VALUE; the value is a number, true or false, a list, or otherwise a string."""
     name, equals, value = text.partition("=")
     if not (equals and name):
         raise input_error("--option", "NAME=VALUE", repr(text), "Write it like --option leaky=true.")
@@ -195,16 +197,17 @@ def parse_option(text: str) -> tuple[str, Any]:
 
 
 def save_config(config: TrainConfig, path: Path) -> None:
+    """Write a config to a JSON file."""
     atomic_write(path, as_json(dataclasses.asdict(config)) + "\n")
 
 
 def load_config(path: Path) -> TrainConfig:
-    """A config written by `save_config`, or by hand: a JSON object with some of the options."""
+    """Load a config that was written by `save_config` or by hand: a JSON object with some of the options."""
     return read_fields(TrainConfig, path, "options")
 
 
 def command_of(config: TrainConfig) -> str:
-    """The training as a command, with all that differs from what a config is by itself."""
+    """The training as a command line, with all options that differ from their defaults."""
     words = ["torchcaps", "train", config.data]
     usual = dataclasses.asdict(TrainConfig())
     for name, value in dataclasses.asdict(config).items():

@@ -1,4 +1,4 @@
-"""Networks as model hubs keep them: a folder, or a repository, with config.json, model.safetensors and a card."""
+"""Networks in the format of model hubs: a folder or repository with config.json, model.safetensors and a card."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def save_pretrained(
 ) -> None:
     """Write a network of `create_model` or `load` into a folder: config.json, model.safetensors and a card.
 
-    class_names: of its classes, in their order. options are those of huggingface_hub's
-    `PyTorchModelHubMixin.save_pretrained`: `repo_id` and `push_to_hub=True` also upload the folder.
+    model: the network. folder: where to write. class_names: the names of its classes, in order. options: those of
+    huggingface_hub's `PyTorchModelHubMixin.save_pretrained`; `repo_id` and `push_to_hub=True` also upload the folder.
     """
     if model.origin is None:
         remedy = "Make it with torchcaps.create_model, or keep its state_dict."
@@ -53,7 +53,7 @@ def save_pretrained(
     except TypeError:
         word = next(word for word, value in given.items() if not _is_json(value))
         remedy = "Keep its state_dict, and make the network again in Python."
-        raise input_error("save_pretrained", "options that JSON can hold", word, remedy) from None
+        raise input_error("save_pretrained", "options that can be stored as JSON", word, remedy) from None
     shape = list(model.image_shape) if isinstance(model, ImageModel) else None
     words = model.vocabulary if isinstance(model, TextModel) else None
     broken = first_not_finite(model.state_dict())
@@ -68,10 +68,11 @@ def save_pretrained(
 
 
 def from_pretrained(source: Path | str, **options: Any) -> Model:
-    """The network of a folder that `save_pretrained` wrote, or of a repository on a hub, in evaluation mode.
+    """Load a network that `save_pretrained` wrote, in evaluation mode.
 
-    Its `class_names` are those that were saved, or None. options are those of huggingface_hub's
-    `PyTorchModelHubMixin.from_pretrained`, for example `revision` and `local_files_only`.
+    source: a folder, or a repository on a hub. options: those of huggingface_hub's
+    `PyTorchModelHubMixin.from_pretrained`, for example `revision` and `local_files_only`. The attribute `class_names`
+    of the network has the names that were saved, or None.
     """
     folder = Path(source)
     if folder.is_dir():
@@ -83,7 +84,7 @@ def from_pretrained(source: Path | str, **options: Any) -> Model:
         kept = _hub_model().from_pretrained(str(source), **options)
     except InputError:
         raise
-    except Exception as error:  # of JSON, of safetensors, of missing fields, of the network
+    except Exception as error:  # invalid JSON or safetensors, missing fields, other networks
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         remedy = "Check the folder, or the name of the repository."
         raise input_error(str(source), "a network that save_pretrained wrote", first, remedy) from None
@@ -101,7 +102,7 @@ def _is_json(value: Any) -> bool:
 
 @cache
 def _hub_model() -> Any:
-    """The class that huggingface_hub saves and loads; made on first use: the package is slow to import."""
+    """The class that huggingface_hub saves and loads; created on first use, because the package is slow to import."""
     try:
         from huggingface_hub import PyTorchModelHubMixin
     except ModuleNotFoundError:
@@ -115,7 +116,7 @@ def _hub_model() -> Any:
         tags=["capsule-network"],
         model_card_template=CARD,
     ):
-        """A network by name and sizes, which JSON can hold."""
+        """A network created from its name, sizes and options, which can be stored as JSON."""
 
         def __init__(
             self,

@@ -14,7 +14,7 @@ from torchcaps.runs.runfolders import find_runs
 
 
 def rows_of(what: str, folder: Path = Path("runs")) -> list[list[str]]:
-    """The lines of a table, with a heading where there are columns to explain."""
+    """The rows of a table of models, routings, data sets or runs."""
     check_choice("list", "what", what, ["models", "routings", "datasets", "runs"])
     if what == "runs":
         return runs_table(folder)
@@ -27,6 +27,7 @@ def _first_line(thing: object) -> str:
 
 
 def runs_table(folder: Path) -> list[list[str]]:
+    """A heading, and a row for each run under folder."""
     table: list[list[str]] = [["run", "data", "model", "routing", "epochs", "highest validation"]]
     for path in find_runs(folder):
         try:
@@ -42,7 +43,7 @@ def runs_table(folder: Path) -> list[list[str]]:
 
 
 def _progress(run: Run) -> tuple[int, str]:
-    """How many epochs are done, and the highest validation accuracy."""
+    """The number of finished epochs, and the highest validation accuracy."""
     if not run.metrics.exists():
         return 0, "-"
     try:

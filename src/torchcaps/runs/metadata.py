@@ -1,4 +1,4 @@
-"""What is written down of a run beside its weights: metadata of its data, its resolved options and its metrics."""
+"""Files of a run other than its weights: metadata of its data, resolved options and metrics."""
 
 from __future__ import annotations
 
@@ -29,14 +29,13 @@ METRICS = [
 
 @dataclass(frozen=True)
 class RunMetadata:
-    """What a model must know of its data: images have an image_shape, texts a vocabulary of so many words, arrays of a
-    user's own neither.
+    """What a run stores about its data and its network.
 
-    many: a text may belong to any number of classes. word_dim: the size of word vectors. fits: the reconstruction error
-    that 99 % of validation images stay below. fingerprints: of the content and labels of each part. stopped: patience
-    ended the run, and there is nothing to resume. conditions: versions, threads and the like that training began with.
-    network: the class of a network that was made in Python; None where the config tells how to make it. in_python: the
-    data were given in Python, so that no file holds them.
+    image_shape: for images. vocabulary: the number of words, for texts. many: a text may belong to any number of
+    classes. word_dim: the size of word vectors. fits: the 99 % quantile of the reconstruction error on validation
+    images. fingerprints: of the content and labels of each part. stopped: the run ended early and cannot be resumed.
+    conditions: versions, threads and similar at the start of training. network: the class of a network from Python;
+    None if the config describes it. in_python: the data were given in Python and are not in a file.
     """
 
     classes: tuple[str, ...]
@@ -54,14 +53,14 @@ class RunMetadata:
 
     @property
     def kind(self) -> str:
-        """What the network reads: "images", "texts", or "arrays" of a user's own."""
+        """The kind of inputs: "images", "texts", or "arrays"."""
         if self.vocabulary is not None:
             return "texts"
         return "arrays" if self.image_shape is None else "images"
 
 
 def load_metadata(path: Path) -> RunMetadata:
-    """The metadata in a file; those that no run has are refused."""
+    """Read the metadata of a run. Raises an `InputError` if they are invalid."""
     metadata = read_fields(RunMetadata, path, "the metadata of a run")
     sizes = [
         size for size in (*(metadata.image_shape or ()), metadata.vocabulary, metadata.word_dim) if size is not None
@@ -79,7 +78,7 @@ def load_metadata(path: Path) -> RunMetadata:
 
 
 def load_resolved(path: Path) -> TrainConfig:
-    """The config of a run; options that cannot be right, or are not filled in, are refused."""
+    """Read the config of a run. Raises an `InputError` for invalid or missing options."""
     config = load_config(path)
     check_imports(str(path), config)
     check_given(config)
@@ -90,7 +89,7 @@ def load_resolved(path: Path) -> TrainConfig:
 
 
 def load_metrics(path: Path) -> list[dict[str, str]]:
-    """The rows of a table of metrics, one for each epoch, with a number in every cell."""
+    """Read the rows of a table of metrics, one for each epoch, with a number in every cell."""
     try:
         rows = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
         for row in rows:

@@ -1,4 +1,4 @@
-"""The data that a run is asked about: its own, or others in its classes."""
+"""Data for evaluating a run: its own, or other data with its classes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parts_for(run: Run, source: str | None = None, data_dir: Path | None = None)
     if source is None:
         return run.load_parts(data_dir=data_dir)
     size, color = config.size, None
-    if run.metadata.image_shape is not None:  # known for images alone
+    if run.metadata.image_shape is not None:  # only for images
         channels, height, width = run.metadata.image_shape
         color = {1: False, 3: True}.get(channels)
         if source not in DATASETS and size is None and height == width:
@@ -44,7 +44,7 @@ def parts_for(run: Run, source: str | None = None, data_dir: Path | None = None)
 
 
 def _check_kind(run: Run, source: str, data: Any) -> None:
-    """Refuse texts for a network that reads images, and the other way round, and images of another shape."""
+    """Raise an `InputError` if data are of another kind or image shape than the network's."""
     shape, kind = run.metadata.image_shape, run.metadata.kind
     if data.kind != kind:
         raise input_error(source, f"{kind}, like the data of this run", data.kind, "Choose other data.")

@@ -1,4 +1,4 @@
-"""What an option of training is when it is left out, and what cannot be right."""
+"""Defaults and checks of the options of training."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _AUGMENT |= dict.fromkeys(("cifar-10", "cifar-100"), "photo")
 
 
 def with_size(config: TrainConfig) -> TrainConfig:
-    """The config with the size of images that its recipe has for these data, before they are read."""
+    """The config with the image size of its recipe for these data, before they are read."""
     return dataclasses.replace(config, size=_for_data(config).get("size")) if config.size is None else config
 
 
 def _for_data(config: TrainConfig) -> Recipe:
-    """What the model's recipe has for these data alone; nothing for images of another size."""
+    """The options of the model's recipe that are specific to these data; empty for images of another size."""
     if config.model is None:
         return {}
     found = MODELS[config.model].data_recipes.get((config.preset, config.data), {})
@@ -33,9 +33,9 @@ def _for_data(config: TrainConfig) -> Recipe:
 
 
 def resolve(config: TrainConfig, examples: int, *, several: bool = False, texts: bool = False) -> TrainConfig:
-    """The config with every option filled in, for so many training examples.
+    """The config with every option filled in, for this number of training examples.
 
-    several: each image shows more than one thing. texts: they are texts, no images.
+    several: each image shows more than one object. texts: the data are texts, not images.
     """
     if config.model is None:
         config = dataclasses.replace(config, model="text" if texts else "efficient")
@@ -63,7 +63,7 @@ def resolve(config: TrainConfig, examples: int, *, several: bool = False, texts:
 
 
 def completed(config: TrainConfig, recipe: Recipe, examples: int) -> TrainConfig:
-    """The config with what a recipe has for the options that were left out, for so many training examples."""
+    """The config with the options of a recipe where they were left out, for this number of training examples."""
     recipe = dict(recipe)
     shown = recipe.pop("images")
     recipe["epochs"] = max(recipe["epochs"], math.ceil(shown / max(1, examples)))
@@ -72,7 +72,7 @@ def completed(config: TrainConfig, recipe: Recipe, examples: int) -> TrainConfig
 
 
 def _check_kind(config: TrainConfig, texts: bool) -> None:
-    """Refuse options that do nothing for this kind of data."""
+    """Raise an `InputError` for options without effect on this kind of data."""
     kind, other = ("texts", "images") if texts else ("images", "texts")
     if MODELS[required(config.model)].reads != kind:
         got = f"{config.model}, which is for {other}"
@@ -91,7 +91,7 @@ def _one_of(names: list[str]) -> str:
 
 
 def check_imports(owner: str, config: TrainConfig) -> None:
-    """Refuse parts that nobody knows, and say which files may have brought them: to import is to run a file."""
+    """Raise an `InputError` for unknown parts, naming the files that may define them, which only --import executes."""
     unknown = [
         f"the {what} {name}"
         for what, name, known in (
@@ -109,7 +109,7 @@ def check_imports(owner: str, config: TrainConfig) -> None:
 
 
 def check_given(config: TrainConfig) -> None:
-    """Refuse what cannot be right, before any work is done."""
+    """Raise an `InputError` for invalid options, before any work is done."""
     if config.model is not None:
         check_choice("train", "model", config.model, list(MODELS))
         check_choice("train", "preset", config.preset, list(MODELS[config.model].recipes))

@@ -51,7 +51,8 @@ from torchcaps.runs.weights import check_room, load_weights, refused, save_weigh
 class Run:
     """A run on disk. `Run.open(folder)` reads one, `run.begin(parts)` writes a new one.
 
-    network, parts: what was given in Python and is not in the folder, a network of the user's own and the data.
+    folder: of the run. config: its options. metadata: about its data and network. network, parts: a network and data
+    that were given in Python and are not in the folder.
     """
 
     folder: Path
@@ -61,7 +62,7 @@ class Run:
     parts: Splits | None = field(default=None, compare=False, repr=False)
 
     def path(self, *names: str) -> Path:
-        """A file or folder of the run; a link that leads out of it is refused."""
+        """A file or folder of the run. Raises an `InputError` if a link leads out of it."""
         return inside(self.folder, *names)
 
     @property
@@ -89,7 +90,7 @@ class Run:
         return self.path("train.log")
 
     def begin(self, parts: Splits, vocabulary: Vocabulary | None = None) -> Run:
-        """Write down what the run is to be, in a new folder."""
+        """Create the run folder with its config, metadata and split."""
         check_new(self.folder)
         stored = {word: part for word, part in parts._asdict().items() if isinstance(part, Labeled)}
         marks = {word: part.fingerprint() for word, part in stored.items()}
@@ -110,12 +111,12 @@ class Run:
 
     @property
     def model_name(self) -> str:
-        """The name of the model, or the class of one that was made in Python."""
+        """The name of the model, or the class of a network from Python."""
         return self.config.model or str(self.metadata.network)
 
     @classmethod
     def open(cls, folder: Path | str, *, network: torch.nn.Module | None = None, parts: Splits | None = None) -> Run:
-        """The run of a folder, with what else was given in Python."""
+        """Open the run in a folder, with objects that were given in Python."""
         folder = Path(folder)
         if not (folder / "config.json").exists():
             got = "no such folder" if not folder.exists() else "no config.json in it"
@@ -133,7 +134,7 @@ class Run:
         return run
 
     def new_model(self, *, plan: bool = False) -> Any:
-        """The model with the weights that it starts from; or a plan of it on the meta device, without memory."""
+        """The model with its initial weights. plan: on the meta device, without memory."""
         if self.network is not None:
             return self.network if plan else deepcopy(self.network)
         if self.config.model is None:
@@ -166,14 +167,14 @@ class Run:
             ) from None
 
     def load_model(self) -> Any:
-        """The trained model, ready to use. safetensors holds numbers only, so nothing is executed."""
+        """The trained model in evaluation mode. safetensors holds numbers only, so nothing is executed."""
         if not self.weights.exists():
             remedy = f"Go on with it: torchcaps train --resume {self.folder}"
             raise input_error(str(self.folder), "trained weights", "none yet", remedy)
         return self.load_into(self.new_model())
 
     def load_into(self, model: torch.nn.Module) -> Any:
-        """A model of this run with its trained weights, in evaluation mode."""
+        """Load the trained weights of this run into a model, and set evaluation mode."""
         state = load_weights(self.weights, sum(tensor.nbytes for tensor in model.state_dict().values()))
         try:
             model.load_state_dict(state)
@@ -185,12 +186,12 @@ class Run:
         save_weights(self.weights, model)
 
     def data_folder(self, given: Path | None) -> tuple[Path | None, AbstractContextManager[None]]:
-        """Where data sets by name are: the folder that a user gives now, or that of the run, which is only read."""
+        """Where data sets by name are: the given folder, or that of the run, which is only read."""
         own = self.config.data_dir
         return (given, nullcontext()) if given is not None or own is None else (own, only_reading())
 
     def load_parts(self, data: Labeled | Splits | None = None, data_dir: Path | None = None) -> Splits:
-        """The data of this run (or a copy of them) in the parts that were written down; others are refused."""
+        """Load the data of this run (or a copy) in its recorded parts. Raises an `InputError` for other data."""
         if data is None and self.parts is not None:
             return self._checked(self.parts)
         if data is None and self.metadata.in_python:
@@ -207,7 +208,7 @@ class Run:
         return self.readable(self._checked(parts))
 
     def _checked(self, parts: Splits) -> Splits:
-        """These parts, unless they are others than those of this run."""
+        """Return these parts. Raises an `InputError` if they are not those of this run."""
         for word, known in self.metadata.fingerprints.items():
             part = getattr(parts, word)
             if not isinstance(part, Labeled) or part.fingerprint() != known:
@@ -217,7 +218,7 @@ class Run:
         return parts
 
     def own_parts(self, data: Labeled) -> Splits | None:
-        """The parts of this run, if these are its data in another place (perhaps with more beside them); else None."""
+        """The parts of this run, if these are its data in another place (perhaps with more examples); else None."""
         try:
             return self.load_parts(data)
         except InputError:
@@ -232,7 +233,7 @@ class Run:
         return found
 
     def readable(self, parts: Splits) -> Splits:
-        """The parts with what the network needs to read them: of texts, the vocabulary."""
+        """The parts with the vocabulary of the run, if they are texts."""
         if self.metadata.kind != "texts":
             return parts
         how = {"vocabulary": self.words(), "max_length": self.config.max_length}
@@ -252,11 +253,11 @@ class Run:
         return Splits(**parts)
 
     def rows(self) -> list[dict[str, str]]:
-        """The table of metrics: a row for each epoch."""
+        """The table of metrics, with a row for each epoch."""
         return load_metrics(self.metrics)
 
     def split_names(self) -> dict[str, Names]:
-        """The names of the examples of each part, as they were written down."""
+        """The recorded names of the examples of each part."""
         path = self.path("split.json")
         try:
             names = read_names(path)
@@ -279,9 +280,9 @@ def load(folder: Path | str, model: Network) -> Network: ...
 
 
 def load(folder: Path | str, model: torch.nn.Module | None = None) -> Any:
-    """The trained model of a run folder, in evaluation mode.
+    """Load the trained model of a run folder, in evaluation mode.
 
-    model: of a run on a network that was made in Python, such a network: the weights are loaded into it.
+    folder: of the run. model: a network to load the weights into, needed for runs of networks from Python.
     """
     run = Run.open(folder)
     return run.load_model() if model is None else run.load_into(model)

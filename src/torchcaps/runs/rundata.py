@@ -1,4 +1,4 @@
-"""The data that a config names, in the parts that a run uses."""
+"""The data of a config, in the parts of a run."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from torchcaps._core.errors import input_error
 from torchcaps.data import Columns, ImageSet, Labeled, PairSet, Splits, open_data, split, viewpoint_split
 from torchcaps.runs.config import TrainConfig
 
-# The options that `read_data` looks at.
+# The options that `read_data` uses.
 READ = (
     "data", "data_dir", "size", "color", "text", "label", "separator", "encoding", "validation", "seed", "viewpoint",
 )  # fmt: skip
 
 
 def columns_of(config: TrainConfig) -> Columns:
-    """Where a table has its texts and labels."""
+    """The columns of texts and labels in a table."""
     return Columns(config.text or "text", config.label or ("label",), config.separator, config.encoding)
 
 
 def read_data(config: TrainConfig) -> Labeled | Splits:
-    """The images or texts a config names: in parts where the set has its own."""
+    """Read the images or texts of a config; in parts if the data set is already split."""
     data = open_data(
         config.data,
         folder=config.data_dir,
@@ -39,7 +39,7 @@ def read_data(config: TrainConfig) -> Labeled | Splits:
 
 
 def limit(parts: Splits, config: TrainConfig) -> Splits:
-    """The parts with as many training examples as the config allows, and no more than that for validation."""
+    """The parts with at most config.limit training examples, and at most as many for validation."""
     if config.limit is None:
         return parts
     if config.limit < len(parts.validation):

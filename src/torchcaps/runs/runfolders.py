@@ -1,4 +1,4 @@
-"""Folders of runs: a free one for a new run, those that may not be used for it, and where runs are."""
+"""Run folders: a free name for a new run, checks before it is used, and finding of runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BEGUN = {LOCK, "split.json", "vocabulary.json", "metadata.json", "train.log"}  #
 
 
 def next_folder(config: TrainConfig, root: Path = Path("runs")) -> Path:
-    """A free folder for a new run: runs/DATA-MODEL, or with -2, -3, ... behind it."""
+    """A free folder for a new run: runs/DATA-MODEL, or with -2, -3, ... appended."""
     data = Path(config.data).stem.strip("()") or "data"
     stem = f"{data}-{config.model}" + (f"-{config.routing}" if config.routing else "")
     number = 1
@@ -37,7 +37,7 @@ def check_new(folder: Path) -> None:
 
 
 def check_empty(folder: Path) -> None:
-    """Refuse to write into a folder with files of somebody else."""
+    """Raise an `InputError` if a folder holds files of others."""
     names = {name for name in _listed(folder) if not is_temporary(name)} - {LOCK}
     if names:
         remedy = "Choose another --out."
@@ -78,5 +78,5 @@ def _is_run(folder: Path) -> bool:
 def _folders_in(folder: Path) -> list[Path]:
     try:
         return [Path(entry) for entry in os.scandir(folder) if entry.is_dir()]
-    except OSError:  # none, or not for us
+    except OSError:  # missing, or not readable
         return []

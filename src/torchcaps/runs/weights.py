@@ -1,4 +1,4 @@
-"""Weights on disk: safetensors, which holds numbers only, with a sum that tells whether they are still the same."""
+"""Weights on disk: safetensors, which holds numbers only, with a checksum."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from torchcaps._core.errors import InputError, input_error
 from torchcaps._core.files import atomic_write, open_regular
 from torchcaps._core.memory import available_memory
 
-HEADER = 1 << 24  # bytes beside the numbers, at most
-SUM = "crc32"  # among the metadata of the file
+HEADER = 1 << 24  # the maximum size of the header in bytes
+SUM = "crc32"  # a key of the file's metadata
 
 
 def save_weights(path: Path, model: torch.nn.Module) -> None:
+    """Write the state dict of a model as safetensors, with a checksum."""
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     atomic_write(path, save(state, {SUM: _sum(state)}))
 
 
 def load_weights(path: Path, most: int | None = None) -> dict[str, Tensor]:
-    """The tensors of a file by name; a file that is broken, or whose numbers have changed, is refused.
+    """Load the tensors of a file by name. Raises an `InputError` if it is broken or its checksum is wrong.
 
-    most: the bytes that the weights should take; a file that is much larger is refused before it is read.
+    most: the expected number of bytes of the weights; a much larger file is an error before it is read.
     """
     try:
         with open_regular(path) as file:
@@ -37,7 +38,7 @@ def load_weights(path: Path, most: int | None = None) -> dict[str, Tensor]:
             raise refused(path, f"{size:,} bytes where {most:,} should be")
         with safe_open(path, "pt") as file:
             known = (file.metadata() or {}).get(SUM)
-        state = load(path.read_bytes())  # the tensors of `safe_open` leave memory behind, a little each (0.8.0)
+        state = load(path.read_bytes())  # the tensors of `safe_open` leak a little memory (0.8.0)
     except InputError:
         raise
     except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
@@ -51,13 +52,13 @@ def load_weights(path: Path, most: int | None = None) -> dict[str, Tensor]:
 
 
 def first_not_finite(state: Mapping[str, Tensor]) -> str | None:
-    """The name of the first tensor with a NaN or an infinity in it, if there is one."""
+    """The name of the first tensor that contains NaN or infinity; None if all are finite."""
     floats = ((name, tensor) for name, tensor in state.items() if tensor.is_floating_point())
     return next((name for name, tensor in floats if not bool(tensor.isfinite().all())), None)
 
 
 def check_room(model: torch.nn.Module) -> None:
-    """Refuse a network that no memory here could hold."""
+    """Raise an `InputError` if a network does not fit into memory."""
     needed, there = sum(tensor.nbytes for tensor in model.state_dict().values()), available_memory()
     if there is not None and needed > there:
         got = f"one of {needed / 2**30:,.1f} GB"
@@ -65,6 +66,7 @@ def check_room(model: torch.nn.Module) -> None:
 
 
 def refused(path: Path, reason: str) -> Exception:
+    """The error for a file of weights that cannot be used."""
     first = reason.splitlines()[0] if reason else "a broken file"
     return input_error(str(path), "the weights of this run", first, "Train or copy it anew.")
 

@@ -1,8 +1,8 @@
-"""Training, on Lightning: one epoch after the other, the best weights kept, able to go on after any interruption.
+"""Training with Lightning: keeps the best weights, and can be resumed after any interruption.
 
-The order of the images follows from the seed and the epoch alone, the augmentation and every other draw from
-the seed and the step, and everything is written down at the end of each epoch: a run that was killed and resumed ends
-with the same weights as one that was not. Nothing outside this folder imports Lightning.
+The order of examples depends only on the seed and the epoch, augmentation and all other random numbers on the seed and
+the step, and the whole state is saved at the end of each epoch: a run that was killed and resumed ends with the same
+weights as one that was not. Nothing outside this folder imports Lightning at module level.
 """
 
 from torchcaps.train.engine import resume, train

@@ -27,7 +27,7 @@ FIXED = ("data", "out", "seed", "data_dir", "folds", "fold", "option", "label", 
 
 
 def parse_vary(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """NAME=VALUE,VALUE,... as names with their values; commas within brackets do not divide."""
+    """Parse NAME=VALUE,VALUE,... as names with their values; commas within brackets do not separate."""
     varied: dict[str, tuple[str, ...]] = {}
     for text in texts:
         name, equals, rest = text.partition("=")
@@ -45,7 +45,7 @@ def parse_vary(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def varied_config(config: TrainConfig, values: dict[str, str]) -> TrainConfig:
-    """The config with these values: of its own fields, or else as options of the model."""
+    """The config with these values: of its fields, or otherwise as options of the model."""
     hints = get_type_hints(TrainConfig)
     fields = {name: _read(name, hints[name], text) for name, text in values.items() if name in hints}
     more = tuple(f"{name}={text}" for name, text in values.items() if name not in hints)
@@ -54,7 +54,7 @@ def varied_config(config: TrainConfig, values: dict[str, str]) -> TrainConfig:
 
 
 def _read(name: str, hint: Any, text: str) -> Any:
-    """A value as a field of the config wants it."""
+    """Convert a value to the type of a field of the config."""
     kinds = (hint, *get_args(hint))
     try:
         for kind in (int, float):
@@ -68,7 +68,7 @@ def _read(name: str, hint: Any, text: str) -> Any:
 
 
 def compare(config: TrainConfig, vary: Sequence[str], seeds: int) -> tuple[Comparison, Path]:
-    """Train every variant with every seed, and say how they did. What is done already is not trained again."""
+    """Train every variant with every seed, and report the results. Finished runs are not trained again."""
     check_count("compare", "seeds", seeds)
     refuse_folds("compare", config)
     varied = parse_vary(vary)
@@ -102,7 +102,7 @@ def compare(config: TrainConfig, vary: Sequence[str], seeds: int) -> tuple[Compa
 
 
 def _summary(found: Comparison, variant: Variant) -> dict[str, Any]:
-    """A variant as plain values, with its difference from what it is compared with, in points of a hundred."""
+    """A variant as plain values, with its difference from the reference in percentage points."""
     difference = found.difference(variant)
     known = None if difference is None or math.isinf(difference.high) else [difference.low, difference.high]
     mean = None if difference is None else difference.mean
@@ -111,7 +111,7 @@ def _summary(found: Comparison, variant: Variant) -> dict[str, Any]:
 
 
 def _equal_budget(configs: dict[tuple[str, ...], TrainConfig]) -> dict[tuple[str, ...], TrainConfig]:
-    """Where models differ, all of them get the epochs of the first, unless the user says how many."""
+    """If models are compared, all get the epochs of the first one, unless epochs are given."""
     first = next(iter(configs.values()))
     if first.epochs is not None or len({config.model for config in configs.values()}) == 1:
         return configs

@@ -1,4 +1,4 @@
-"""What the last bits of trained weights depend on beside the options: versions, threads, the processor."""
+"""Conditions that affect the last bits of trained weights besides the options: versions, threads, processor."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def conditions(device: str) -> dict[str, str]:
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What is not as it was, in words."""
+    """Descriptions of the conditions that changed."""
     return [f"{name} {now.get(name, 'none')} (was {value})" for name, value in before.items() if now.get(name) != value]

@@ -1,8 +1,7 @@
-"""Processes that train one network together: who is here, how they are started, and that they speak with one voice.
+"""Distributed training: starts processes, knows their ranks, and lets only one of them print.
 
-`--devices` starts them as torchrun would, with the same variables in their environment and a store beside them, so
-that everything else need not ask who did. The parent does not train: it waits, ends the others when one is lost, and
-says how to go on.
+`--devices` starts processes as torchrun would, with the same environment variables and a store, so that all other code
+is the same for both. The parent does not train: it waits, ends the others if one is lost, and says how to resume.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from torchcaps._core.errors import InputError, input_error
 from torchcaps._core.extensions import import_again
 from torchcaps.runs.config import TrainConfig
 
-OURS = "torchcaps"  # the run id of processes that we started
+OURS = "torchcaps"  # the run id of processes that `start` started
 NEEDED = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
 
 
@@ -45,34 +44,35 @@ class Member(NamedTuple):
 
 
 def joined() -> bool:
-    """Is this process one of those that torchrun, or we, have started?"""
+    """Whether torchrun, or torchcaps itself, started this process as one of several."""
     return dist.is_torchelastic_launched()
 
 
 def this_process() -> Member:
+    """The rank of this process and the number of processes."""
     return Member(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])) if joined() else Member()
 
 
 def sizes() -> tuple[int, int]:
-    """Processes of this machine, and machines, as the environment says."""
+    """The number of processes on this machine, and of machines, from the environment."""
     local = int(os.environ["LOCAL_WORLD_SIZE"]) if joined() else 1
     return local, this_process().world // local
 
 
 def asked(config: TrainConfig) -> bool:
-    """Does the config ask for processes that have yet to be started?"""
+    """Whether the config asks for processes that are not started yet."""
     return not joined() and ((config.devices or 1) * (config.nodes or 1) > 1 or config.strategy == "ddp")
 
 
 def check_processes(config: TrainConfig) -> None:
-    """Refuse what this machine, or torchrun, does not have."""
+    """Raise an `InputError` for numbers of processes that this machine, or torchrun, does not have."""
     if joined():
         for name, count in zip(("devices", "nodes"), sizes(), strict=True):
             if getattr(config, name) not in (None, count):
                 expected = f"{count}, as torchrun started them"
                 raise input_error(f"--{name}", expected, getattr(config, name), f"Drop --{name}.")
         return
-    if asked(config) and getattr(current_process(), "_inheriting", False):  # a child of ours that has yet to begin
+    if asked(config) and getattr(current_process(), "_inheriting", False):  # a child process that is still starting
         expected = 'a script that trains under if __name__ == "__main__":, as every process imports it'
         raise input_error("devices", expected, "a call outside of that", "Put it there, or use the command line.")
     kind = choose_device("train", config.device).type
@@ -90,7 +90,7 @@ def check_processes(config: TrainConfig) -> None:
 
 
 def is_other_node(config: TrainConfig) -> bool:
-    """Does another machine begin the run?"""
+    """Whether another machine creates the run."""
     return asked(config) and (config.nodes or 1) > 1 and os.environ.get("NODE_RANK", "0") != "0"
 
 
@@ -117,7 +117,7 @@ def start(work: Callable[[Path], Any], folder: Path, config: TrainConfig) -> Non
         while not team.join():
             pass
     except KeyboardInterrupt:
-        os.kill(team.pids()[0], signal.SIGINT)  # it ends the run as one process alone would
+        os.kill(team.pids()[0], signal.SIGINT)  # it ends the run like a single process
         team.processes[0].join()
         for process in team.processes:
             process.kill()
@@ -130,7 +130,7 @@ def start(work: Callable[[Path], Any], folder: Path, config: TrainConfig) -> Non
 
 
 def _begin(local: int, work: Callable[[Path], Any], folder: Path, environment: dict[str, str]) -> None:
-    """What a process that we started does."""
+    """The main function of a child process."""
     rank = int(environment["GROUP_RANK"]) * int(environment["LOCAL_WORLD_SIZE"]) + local
     os.environ.update(environment, LOCAL_RANK=str(local), RANK=str(rank))
     if hasattr(os, "setpgrp"):  # not on Windows
@@ -147,7 +147,7 @@ def _begin(local: int, work: Callable[[Path], Any], folder: Path, environment: d
 
 
 def end_with_parent() -> None:
-    """End this process when the one that started it has ended, in whatever way.
+    """End this process when its parent has ended in any way.
 
     Nobody waits for its work then, it may itself wait half an hour for the others, and it holds the lock of the run.
     """
@@ -167,7 +167,7 @@ def _loss(folder: Path, world: int, got: str) -> InputError:
 
 
 def _hush() -> None:
-    """Only the first process prints, and hears Ctrl-C; without it the others end by themselves."""
+    """Silence all processes but the first, which also handles Ctrl-C; the others end after it."""
     if this_process().rank:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         warnings.simplefilter("ignore")
@@ -176,7 +176,7 @@ def _hush() -> None:
 
 @contextmanager
 def one_voice() -> Iterator[None]:
-    """Where torchrun started this process: a mistake is told by the process that meets it first."""
+    """Under torchrun, let only the process that meets an `InputError` first report it."""
     if not joined():
         yield
         return
@@ -190,23 +190,24 @@ def one_voice() -> Iterator[None]:
 
 
 def announce_folder(folder: Path) -> None:
-    """Let the others know the folder of the run, once it is there."""
+    """Tell the other processes the run folder, once it exists."""
     if joined():
         _store().set("folder", str(folder.resolve()))
 
 
 def wait_for_folder() -> Path:
+    """Wait for the run folder that the first process chose."""
     return Path(_store().get("folder").decode())
 
 
 def _store() -> TCPStore:
-    """A store that outlives us: that of torchrun, or of our parent."""
+    """A store that outlives this process: that of torchrun, or of the parent process."""
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     return TCPStore(host, port, timeout=timedelta(days=1))
 
 
 def _ours() -> bool:
-    """Is there a parent who speaks for us?"""
+    """Whether a parent process reports errors for this one."""
     return os.environ["TORCHELASTIC_RUN_ID"] == OURS
 
 
@@ -215,14 +216,14 @@ def _may_speak() -> bool:
 
 
 def is_loss(error: BaseException) -> bool:
-    """Does the error say that another process can no longer be reached?"""
+    """Whether an error reports that another process cannot be reached any more."""
     return joined() and (isinstance(error, dist.DistError) or "gloo" in str(error).lower())
 
 
 def leave(folder: Path) -> NoReturn:
-    """End this process where another one was lost, and say so if nobody else will."""
+    """End this process after another one was lost; report it if no other process does."""
     if _ours():
-        time.sleep(2)  # the parent is to see the lost process first
+        time.sleep(2)  # the parent should notice the lost process first
     elif _may_speak():
         print(_loss(folder, this_process().world, "one that did not"), file=sys.stderr, flush=True)
     os._exit(1)
@@ -235,7 +236,7 @@ def leave_when_told(folder: Path) -> None:
 
 
 def summed(values: Tensor, device: torch.device) -> Tensor:
-    """The sum of what all processes hold; of one process, its own."""
+    """The sum of values over all processes."""
     if not dist.is_initialized():
         return values
     total = values.detach().to(device, copy=True)

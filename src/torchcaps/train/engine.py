@@ -1,4 +1,4 @@
-"""Training a run from its config, and going on with one that was interrupted."""
+"""Training of a run from its config, and resuming of interrupted runs."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ PRECISIONS: dict[str, Literal["32-true", "16-mixed", "bf16-mixed"]] = {
     "float16": "16-mixed",
     "bfloat16": "bf16-mixed",
 }
-MANY = 60  # epochs that nobody asked for, and that need a word
+MANY = 60  # a message is shown if a recipe leads to more epochs
 
 
 def train(config: TrainConfig) -> Run:
-    """Train as the config says and return the finished run. Ctrl-C ends it early, with the best weights so far.
+    """Train with these options and return the finished run. Ctrl-C ends it early, with the best weights so far.
 
-    With several devices, other processes train while this one waits for them. Where torchrun started this process,
-    the first one begins the run, and the others go on with it.
+    With several devices, child processes train while this one waits for them. Under torchrun, the first process creates
+    the run, and the others join it.
     """
     if distributed.this_process().rank:
         return resume(distributed.wait_for_folder())
@@ -63,7 +63,7 @@ def train(config: TrainConfig) -> Run:
         if not distributed.asked(config):
             distributed.announce_folder(run.folder)
             return fit_run(run, parts, model)
-    del parts, model  # the processes that train read their own, and the first of them takes the lock
+    del parts, model  # the child processes load their own, and the first of them takes the lock
     return _together(run.folder, config)
 
 
@@ -73,7 +73,7 @@ def _together(folder: Path, config: TrainConfig, data_dir: Path | None = None) -
 
 
 def _begin(config: TrainConfig, held: ExitStack) -> tuple[Run, Splits, Model]:
-    """A new run folder, which stays locked while `held` does, its data and its network."""
+    """A new run folder, which stays locked until `held` is closed, its data and its network."""
     asked = config
     config, parts = planned(config, read_data(config))
     many = asked.epochs is None and required(config.epochs) > MANY
@@ -107,7 +107,7 @@ def _tell_of_many(config: TrainConfig, parts: Splits, many: bool) -> None:
 
 
 def lock_new(folder: Path, held: ExitStack) -> None:
-    """Lock a folder that is made for it, unless there is something there."""
+    """Create a folder and lock it. Raises an `InputError` if it has content."""
     check_new(folder)
     try:
         held.enter_context(locked(folder))
@@ -116,9 +116,10 @@ def lock_new(folder: Path, held: ExitStack) -> None:
 
 
 def resume(folder: Path, devices: int | None = None, nodes: int | None = None, data_dir: Path | None = None) -> Run:
-    """Go on with a run that was interrupted, as if it had not been; with other numbers of processes if so asked.
+    """Resume an interrupted run; the result is the same as without the interruption.
 
-    data_dir: where data sets by name are now; what is missing is fetched there.
+    devices, nodes: other numbers of processes than before. data_dir: where data sets by name are now; missing ones are
+    downloaded there.
     """
     run = Run.open(folder)
     if run.metadata.stopped:
@@ -141,9 +142,9 @@ def resume(folder: Path, devices: int | None = None, nodes: int | None = None, d
 
 
 def fit_run(run: Run, parts: Splits, model: nn.Module, *, calibrated: bool = False) -> Run:
-    """Train the network of a run on these parts, or go on where it was interrupted, and return the finished run.
+    """Train the network of a run on these parts, or resume its training, and return the finished run.
 
-    calibrated: the network has a start that suits the data, or has learned already.
+    calibrated: the network is already calibrated to the data, or trained.
     """
     try:
         if distributed.this_process().rank:
@@ -157,7 +158,7 @@ def fit_run(run: Run, parts: Splits, model: nn.Module, *, calibrated: bool = Fal
 
 
 def _under_conditions(run: Run) -> Run:
-    """The run with what it begins under written down; where it goes on under other conditions, that is said."""
+    """Record the conditions of a new run; report a change of conditions of a resumed one."""
     now = conditions(choose_device("train", run.config.device).type)
     begins = not run.checkpoint.exists()
     listed = ", ".join(f"{name} {value}" for name, value in now.items())
@@ -184,7 +185,7 @@ def _fit_whole(run: Run, parts: Splits, model: nn.Module, calibrated: bool) -> R
     loss = loss_of_classes(config.loss, readout_of(model))
     progress = Progress(run, lambda model: vitals(model, shown, loss))
     first = distributed.this_process().rank == 0
-    if first and run.weights.exists() and not run.checkpoint.exists():  # begun anew: what there is must not be lost
+    if first and run.weights.exists() and not run.checkpoint.exists():  # restarted: keep the previous weights
         os.replace(run.weights, run.path("model.previous.safetensors"))
     try:
         with warnings.catch_warnings():
@@ -255,8 +256,7 @@ def _go(
 
 
 def _finish(run: Run, parts: Splits, model: nn.Module, stopped: bool = False) -> Run:
-    """Write down what a usual reconstruction error is, so that `predict` can tell an image that does not fit, and the
-    card."""
+    """Load the best weights; write the 99 % quantile of reconstruction errors, for `predict`, and the model card."""
     run.load_into(model.cpu())
     if draws(model) and len(parts.validation):
         errors = evaluate(model, parts.validation).reconstruction_error
@@ -281,7 +281,7 @@ def _tensorboard(run: Run) -> Any:
 
 
 def _keep_memory() -> None:
-    """Ask glibc not to hand memory back after every operation: page faults took two thirds of EM routing's time."""
+    """Ask glibc not to return freed memory to the system: page faults took two thirds of EM routing's time."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):  # another C library

@@ -1,4 +1,4 @@
-"""Cross-validation: a run for each fold, each with another part of the data for the test, and their mean."""
+"""Cross-validation: a run for each fold, each with another test part, and their mean."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchcaps.train.trials import begin_trials, run_trial
 
 
 def train_folds(config: TrainConfig) -> str:
-    """Train and test every fold, and say how it went. Folds that are done already are not trained again.
+    """Train and test every fold, and report the results. Finished folds are not trained again.
 
     The folder holds a run for each fold, fold-1, fold-2, ..., and results.json.
     """

@@ -1,4 +1,4 @@
-"""What is said during a training: printed while somebody can read it, and in the run's log always."""
+"""Messages during training: printed if possible, and always written to the run's log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchcaps._core.neutral import NeutralStream, shown, terminal
 
 
 def say(text: str, log: Path | None = None, *, error: bool = False) -> None:
-    """Print a text, on standard error if so asked, and add it to a log. Output that went away is no reason to end."""
+    """Print a text, on stderr if `error` is True, and add it to a log. A closed output does not raise an error."""
     if log is not None:
         write_log(log, text)
     stream = sys.stderr if error else sys.stdout
@@ -32,7 +32,7 @@ def say(text: str, log: Path | None = None, *, error: bool = False) -> None:
 
 
 def write_log(log: Path, text: str) -> None:
-    """Add lines to a log, each with its time. That the disk is full is told by the files that matter more."""
+    """Add lines to a log, each with its time. Errors are ignored: more important files report a full disk."""
     now = f"{datetime.now():%Y-%m-%d %H:%M:%S}"
     content = "".join(f"{now}  {shown(line)}\n" for line in text.splitlines() if line.strip())
     with suppress(OSError), os.fdopen(open_own(log, os.O_WRONLY | os.O_APPEND), "wb") as stream:
@@ -40,7 +40,7 @@ def write_log(log: Path, text: str) -> None:
 
 
 class Lenient:
-    """A stream for a progress bar, which ends in silence when nobody reads it any more."""
+    """A stream for a progress bar that ignores errors after its reader is gone."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -60,7 +60,7 @@ class Lenient:
 
 
 def _discard(stream: Any) -> None:
-    """Let a stream whose reader is gone write into nothing, else Python complains of it at the end."""
+    """Redirect a stream whose reader is gone to os.devnull, to avoid an error at exit."""
     with suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:
@@ -69,8 +69,8 @@ def _discard(stream: Any) -> None:
             os.close(nowhere)
 
 
-_logs: list[Path] = []  # of the trainings that go on in this process; there may be several, in threads
-_before: list[Any] = []  # how warnings were shown before the first of them
+_logs: list[Path] = []  # of the trainings in this process; there may be several, in threads
+_before: list[Any] = []  # warnings.showwarning before the first of them
 _turn = Lock()
 
 
@@ -83,7 +83,7 @@ def _show_and_log(message: Warning | str, *more: Any) -> None:
 
 @contextmanager
 def logged(log: Path) -> Iterator[None]:
-    """Warnings and the error that ends a training are written to its log as well."""
+    """A context in which warnings, and the error that ends a training, are also written to its log."""
     with _turn:
         if not _logs:
             _before[:] = [warnings.showwarning]

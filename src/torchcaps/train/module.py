@@ -1,4 +1,4 @@
-"""A model in training: its losses, its optimizer, the order of its examples, and what is counted in each epoch."""
+"""The Lightning module of training: losses, optimizer, order of examples, and metrics of each epoch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from torchcaps.train.distributed import Member, summed
 
 
 def learning_rate_factor(schedule: str, step: int, steps: int) -> float:
-    """The learning rate at a step, as a share of the highest.
+    """The learning rate at a step, as a fraction of the highest.
 
     "one-cycle" (Smith 2018): a cosine from 1/25 up in three tenths of the steps, then a cosine down to nearly zero;
     "exponential" (Sabour 2017): 0.96 in every 2,000 steps; "slow-exponential" (Hinton 2018): in every 20,000;
@@ -41,7 +41,7 @@ def learning_rate_factor(schedule: str, step: int, steps: int) -> float:
 
 
 def parameter_groups(model: nn.Module, lr: float) -> list[dict[str, Any]]:
-    """Parameters with their rates. Adam moves all weights alike; votes that start larger move in proportion."""
+    """Parameters with their learning rates, which are scaled for vote transforms with larger initial weights."""
     groups, taken = [], set()
     for votes in (module for module in model.modules() if isinstance(module, VoteTransform)):
         factor = max(1.0, votes.std * math.sqrt(votes.fan_in()))
@@ -51,18 +51,21 @@ def parameter_groups(model: nn.Module, lr: float) -> list[dict[str, Any]]:
 
 
 class BatchShard(NamedTuple):
-    """What one process sees of a batch. weight: what its mean loss counts for among those of its step, in such a way
-    that the mean over processes is the mean over examples; 0 where it only keeps step with the others."""
+    """The part of a batch that one process computes.
+
+    weight: the factor of its mean loss, such that the mean over processes is the mean over examples; 0 if the process
+    only takes part in communication.
+    """
 
     batch: Batch
     weight: float
 
 
 class ShardedBatchSampler(Sampler[tuple[Tensor, float]]):
-    """The rows of each batch in their order, and their weight; of several processes, the share of one.
+    """The rows of each batch, in order, and their weight; for several processes, the shard of one.
 
-    A step takes `accumulate` batches. Batches smaller than the number of processes leave some without an example:
-    these get one that counts nothing, because all must take part in every step.
+    A step takes `accumulate` batches. If a batch is smaller than the number of processes, the processes without an
+    example get one of weight zero, because all must take part in every step.
     """
 
     def __init__(self, data: Examples, batch_size: int, accumulate: int = 1, member: Member | None = None) -> None:
@@ -85,9 +88,9 @@ class ShardedBatchSampler(Sampler[tuple[Tensor, float]]):
 
 
 class EpochOrder(ShardedBatchSampler):
-    """A random order that depends on the seed and the epoch alone, however many processes there are.
+    """A random order that depends only on the seed and the epoch, for any number of processes.
 
-    Texts of about the same length come together, in steps of so many, so that little is spent on padding.
+    Steps consist of texts of similar length, to reduce padding.
     """
 
     def __init__(
@@ -116,12 +119,12 @@ class EpochOrder(ShardedBatchSampler):
 
 
 def batched(values: list[float], count: int) -> list[list[float]]:
-    """So many values at a time, as long as there are as many."""
+    """Split values into chunks of `count`; an incomplete rest is dropped."""
     return [values[start : start + count] for start in range(0, len(values) - count + 1, count)]
 
 
 def draw_seed(seed: int, number: int) -> int:
-    """The seed of everything drawn in one step, or of the order of one epoch."""
+    """The seed of all random numbers of one step, or of the order of one epoch."""
     return seed * 100_000_007 + number
 
 
@@ -140,17 +143,18 @@ class _Shares(Dataset[BatchShard]):
 
 
 def loader(data: Examples, order: ShardedBatchSampler) -> DataLoader[BatchShard]:
+    """A data loader of batches in this order."""
     return DataLoader(_Shares(data), batch_size=None, sampler=order, collate_fn=lambda share: share)
 
 
 class TrainingModule(pl.LightningModule):
-    """A model with its losses, its optimizer and what is counted in each epoch."""
+    """A model with its losses, its optimizer and the metrics of each epoch."""
 
     def __init__(self, model: nn.Module, config: TrainConfig, steps: int) -> None:
         super().__init__()
         self.model = model
         self.readout = readout_of(model)
-        for module in model.modules():  # convolutions are faster so, on a CPU too
+        for module in model.modules():  # convolutions are faster, on a CPU too
             if isinstance(module, nn.Conv2d):
                 module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.config = config
@@ -163,7 +167,7 @@ class TrainingModule(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         config = self.config
         groups = parameter_groups(self.model, required(config.lr))
-        rates = self.trainer.strategy.broadcast([group["lr"] for group in groups])  # other processors round otherwise
+        rates = self.trainer.strategy.broadcast([group["lr"] for group in groups])  # processors may round differently
         for group, rate in zip(groups, rates, strict=True):
             group["lr"] = rate
         optimizer = torch.optim.AdamW(groups, weight_decay=required(config.weight_decay), fused=True)
@@ -175,6 +179,7 @@ class TrainingModule(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def loss_of(self, batch: Batch, capsules: Capsules) -> Tensor:
+        """The mean loss of a batch: classes, and reconstruction if it has a weight."""
         steps = 50_000 if self.config.preset == "paper" else max(1, self.steps // 2)
         margin = spread_margin(self.global_step, steps=steps)
         down_weight = 0.5 if self.config.down_weight is None else self.config.down_weight
@@ -190,7 +195,7 @@ class TrainingModule(pl.LightningModule):
 
     def training_step(self, share: BatchShard, index: int) -> Tensor:
         count = self.config.accumulate
-        number = self.global_step * count + index % count  # every batch draws for itself, and in it every process
+        number = self.global_step * count + index % count  # different random numbers for every batch and process
         torch.manual_seed(draw_seed(self.config.seed, number * self.trainer.world_size + self.global_rank))
         batch, weight = share
         if batch.inputs.ndim == 4 and batch.inputs.is_floating_point():
@@ -208,11 +213,11 @@ class TrainingModule(pl.LightningModule):
     def configure_gradient_clipping(self, optimizer: Any, *args: Any, **more: Any) -> None:
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters() if p.grad is not None])
         (found,) = self._read(norm)
-        if not math.isfinite(found) and self.trainer.precision == "32-true":  # float16 meets it by scaling the loss
+        if not math.isfinite(found) and self.trainer.precision == "32-true":  # with float16, the loss scaler handles it
             self._stop("gradient", found)
 
     def _read(self, *more: Tensor) -> list[float]:
-        """Count what the last batches gave, and more numbers: all in one look, for which a device must wait."""
+        """Add the results of the last batches to the sums, and return `more` numbers, with one synchronization."""
         unread, self.unread = self.unread, []
         parts = [*(part for part, _ in unread), *(each.detach().reshape(1) for each in more)]
         numbers = torch.cat([part.to(parts[0].dtype) for part in parts]).tolist() if parts else []
@@ -242,7 +247,7 @@ class TrainingModule(pl.LightningModule):
         self.sums[part] += torch.tensor([float(loss.detach()) * size, float(right), size], dtype=torch.float64)
 
     def gather(self) -> None:
-        """At the end of an epoch: what all processes have counted."""
+        """At the end of an epoch, sum the metrics over all processes."""
         self._read()
         self.sums = {part: summed(own, self.device) for part, own in self.sums.items()}
 

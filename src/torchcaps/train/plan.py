@@ -1,4 +1,4 @@
-"""What will be trained: options complete and checked, data in parts, the network as a draft. Nothing is written."""
+"""Preparation of a run: complete and checked options, data in parts, a draft of the network. Writes nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from torchcaps.train import distributed
 
 
 def checked(config: TrainConfig) -> TrainConfig:
-    """The config with whole paths, so that a run can be evaluated from anywhere, checked before any data are read."""
+    """The config with absolute paths, so that a run can be evaluated from anywhere; checked before data are read."""
     check_imports("train", config)
     config = dataclasses.replace(config, imports=tuple(imported()))
     check_given(config)
@@ -40,7 +40,7 @@ def checked(config: TrainConfig) -> TrainConfig:
     if config.precision == "float16" and on_cpu:
         raise input_error("train", "a GPU for float16", "a CPU", "Leave --precision out: float32 is right for a CPU.")
     if config.precision == "bfloat16" and on_cpu:
-        # Some processors announce bfloat16 and die of it, so another process tries.
+        # Some processors report bfloat16 but crash with it, so this is tried in another process.
         trial = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.Linear(64, 64).bfloat16()(a) @ a"
         if subprocess.run([sys.executable, "-c", trial], capture_output=True).returncode:
             remedy = "Leave --precision out: float32 is right for a CPU."
@@ -57,7 +57,7 @@ def checked(config: TrainConfig) -> TrainConfig:
 
 
 def check_trainable(configs: Iterable[TrainConfig]) -> None:
-    """Refuse what `train` would refuse of any of these, before the first is trained."""
+    """Raise the `InputError` that `train` would raise for any of these, before the first is trained."""
     data, source = None, None
     for each in configs:
         config = checked(dataclasses.replace(each, out=None))
@@ -83,9 +83,9 @@ def planned(config: TrainConfig, data: Labeled | Splits) -> tuple[TrainConfig, S
 
 
 def draft(config: TrainConfig, parts: Splits, words: int = 2, word_dim: int | None = None) -> tuple[Run, Model]:
-    """The run before anything is written, and its network: what cannot be made is refused, and leaves no folder.
+    """The run before anything is written, and its network. Invalid options raise an error and leave no folder.
 
-    words, word_dim: of texts, how many the network knows, and the size of their vectors.
+    words, word_dim: for texts, the size of the vocabulary and of word vectors.
     """
     train = parts.train
     metadata = RunMetadata(train.classes, labels_per_image=train.labels_per_image)

@@ -1,4 +1,4 @@
-"""A model made ready for training, and the shortest way to train it: in memory, with nothing written down."""
+"""Preparation of a model for training, and training in memory without a run folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from torchcaps.train.module import BatchShard, EpochOrder, TrainingModule, loade
 def prepare(
     model: nn.Module, data: Examples, config: TrainConfig, member: Member | None = None, *, calibrated: bool = False
 ) -> tuple[TrainingModule, DataLoader[BatchShard]]:
-    """The model with a start that suits the data, unless it has one, and the batches that it will see."""
+    """The training module of a model and its batches.
+
+    The model is calibrated to the data, unless `calibrated` is True or the preset is "paper" or "code".
+    """
     if config.preset not in ("paper", "code") and not calibrated:
         calibrate(model, data.batch(torch.arange(min(64, len(data)))).inputs)
     if config.compile:
@@ -34,7 +37,7 @@ def prepare(
 
 
 def fit_model(model: Model, data: Examples, config: TrainConfig, *, verbose: bool = False) -> None:
-    """Train a model in place as a complete config says, on all of the data. The weights are those of the end."""
+    """Train a model in place with a complete config, on all of the data. It keeps the weights of the last epoch."""
     module, batches = prepare(model, data, config)
     with warnings.catch_warnings():
         quiet()
@@ -72,7 +75,7 @@ class _Bar(pl.Callback):
 
 
 def quiet() -> None:
-    """Lightning's advice on loaders and loggers does not apply: batches are made in memory, metrics are ours."""
+    """Ignore Lightning's warnings about loaders and loggers, which do not apply here."""
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning.*")

@@ -1,4 +1,4 @@
-"""What happens around the training steps: a progress bar, the table of metrics, and what is kept on disk."""
+"""Callbacks of training: a progress bar, the table of metrics, checkpoints and best weights."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ from torchcaps.train.log import Lenient, say
 
 
 class WholeFiles(TorchCheckpointIO):
-    """Checkpoints that are written whole, beside the old one; Lightning's own way leaves files of a killed run in the
-    folder for temporary files."""
+    """Writes checkpoints atomically. Lightning's own plugin leaves temporary files behind if a run is killed."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         content = io.BytesIO()
@@ -41,7 +40,7 @@ class WholeFiles(TorchCheckpointIO):
         atomic_write(Path(path), content.getvalue())
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        """torch itself reads numbers that have changed without a word, so that the sums of the file are checked."""
+        """Load a checkpoint after checking the checksums of the file, because torch does not detect changed numbers."""
         with open_regular(Path(path)) as file, zipfile.ZipFile(file) as archive:
             stored = sum(entry.file_size for entry in archive.infolist())
             if any(entry.compress_type for entry in archive.infolist()) or stored > os.path.getsize(path):
@@ -54,9 +53,9 @@ class WholeFiles(TorchCheckpointIO):
 
 
 class Progress(pl.Callback):
-    """Shows how training goes and keeps what it gives: best weights, last checkpoint, metrics.
+    """Shows the progress of training, and writes best weights, last checkpoint and metrics.
 
-    look: how the routed layers of a model fare, asked after every epoch.
+    look: a function that returns the vitals of routed layers, called after every epoch.
     """
 
     def __init__(self, run: Run, look: Callable[[Any], dict[str, Vitals]] | None = None) -> None:
@@ -103,7 +102,7 @@ class Progress(pl.Callback):
         self.bar.set_postfix_str(f"loss {loss:.4f}, accuracy {accuracy:.2%}, {speed:,.0f} examples/s")
 
     def _speed(self, module: Any) -> float:
-        """Examples that a second of training took, validation not counted."""
+        """Training examples per second, without validation."""
         return float(module.sums["train"][2]) / (self.trained - self.started)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: Any) -> None:
@@ -146,7 +145,7 @@ class Progress(pl.Callback):
         self._tell_of_silence(found)
 
     def _enough(self, accuracy: float) -> bool:
-        """Whether the run ends before its last epoch."""
+        """Whether the run ends early, by patience or by stop_at."""
         patience, goal = self.run.config.patience, self.run.config.stop_at
         if math.isnan(accuracy):
             return False
@@ -186,7 +185,7 @@ class Progress(pl.Callback):
             self._save(self.run.path("layers.csv"), ("epoch", "layer", *Vitals._fields), self.layers)
 
     def _tell_of_silence(self, found: dict[str, Vitals]) -> None:
-        """Say, once for each layer, that it has died, and what to try."""
+        """Report, once for each layer, that it has died, and what to try."""
         for name, each in found.items():
             if not each.silent or name in self.silent:
                 continue
@@ -201,7 +200,7 @@ class Progress(pl.Callback):
             )
 
     def on_exception(self, trainer: pl.Trainer, module: Any, exception: BaseException) -> None:
-        """Ctrl-C before the first epoch has ended leaves a usable run too; non-finite numbers are not written."""
+        """Save the weights if training ends (as by Ctrl-C) before the first epoch does, unless they are not finite."""
         if self.bar is not None:
             self.bar.close()
         if not trainer.is_global_zero:

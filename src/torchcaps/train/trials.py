@@ -1,4 +1,4 @@
-"""Runs that belong together: folds, variants, viewpoints. Each has a folder; those that are done are not done again."""
+"""Groups of runs: folds, variants, viewpoints. Each run has a folder; finished ones are not trained again."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from torchcaps.train.engine import resume, train
 from torchcaps.train.log import say
 from torchcaps.train.plan import check_trainable
 
-PLACE = ("device", "devices", "nodes", "strategy")  # where a run is trained, not what
+PLACE = ("device", "devices", "nodes", "strategy")  # options of where a run is trained, which may change
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a finished run did on the test part.
+    """The result of a finished run on the test part.
 
-    score: what `measure` says: accuracy, or the mean F1 where examples have any number of labels; novel: the same for
-    viewpoints that training did not show; validation: the accuracy of the weights that were kept. memory: the most
-    bytes that training held, where it had a process of its own.
+    score: accuracy, or the mean F1 if examples have any number of labels; `measure` says which. novel: the same for
+    viewpoints that are not in the training part. validation: the accuracy of the weights that were kept. memory: the
+    peak memory of training in bytes, if it ran in its own process.
     """
 
     score: float
@@ -58,6 +58,7 @@ class Outcome:
 
 
 def refuse_folds(command: str, config: TrainConfig) -> None:
+    """Raise an `InputError` if the config has folds, for commands that train several runs themselves."""
     if config.folds is not None or config.fold is not None:
         raise input_error(command, "no --folds: seeds and variants are its runs", "some", "Drop --folds and --fold.")
 
@@ -66,9 +67,9 @@ def refuse_folds(command: str, config: TrainConfig) -> None:
 def begin_trials(
     folder: Path, config: TrainConfig, asked: dict[str, Any], what: str, trials: Iterable[TrainConfig]
 ) -> Iterator[None]:
-    """Write down what was asked for, or refuse to go on if it was something else; leave no trace after a refusal.
+    """Record the request, or raise an `InputError` if the folder has another one; an error leaves no files.
 
-    The folder is locked meanwhile. trials: what will be trained; all of it is checked before the first begins.
+    The folder is locked meanwhile. trials: the configs to train; all are checked before the first begins.
     """
     if joined() or (config.nodes or 1) > 1:
         raise input_error(what, "one machine, and --devices N for N processes", "several", "Train each run by itself.")
@@ -109,7 +110,7 @@ def _check_same(path: Path, now: dict[str, Any], what: str) -> None:
 
 
 def _forget(folder: Path, what: str) -> None:
-    """Leave nothing behind where nothing was trained."""
+    """Remove the files of this group, and its folder, if nothing was trained."""
     ours = {f"{what}.json", LOCK}
     if set(os.listdir(folder)) <= ours:
         for name in ours:
@@ -119,9 +120,9 @@ def _forget(folder: Path, what: str) -> None:
 
 
 def run_trial(config: TrainConfig, place: Path, *, apart: bool = False) -> Outcome:
-    """The outcome of a run in this folder: read, or trained (further) and tested first.
+    """The outcome of a run in this folder, which is trained (or resumed) and tested first if necessary.
 
-    apart: train in a process of its own, so that its memory can be told.
+    apart: train in a separate process, to measure its memory.
     """
     path = inside(place, "outcome.json")
     if path.exists():
@@ -161,7 +162,7 @@ def _score(found: Evaluation) -> float:
 
 
 def _train_apart(config: TrainConfig) -> int | None:
-    """Train in another process; the most bytes that it held."""
+    """Train in another process, and return its peak memory in bytes."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, config, torch.get_num_threads()))
@@ -184,7 +185,7 @@ def _work(pipe: Any, config: TrainConfig, threads: int) -> None:
     torch.set_num_threads(threads)
     end_with_parent()
     warnings.showwarning = lambda message, *more: print(f"warning: {message}", file=sys.stderr)
-    os.dup2(2, 1)  # how it goes is no part of what a command answers
+    os.dup2(2, 1)  # progress is not part of a command's output
     try:
         import_again()
         _trained(config)

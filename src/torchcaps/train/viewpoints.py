@@ -24,13 +24,13 @@ from torchcaps.train.trials import Outcome, begin_trials, refuse_folds, run_tria
 
 @dataclass(frozen=True)
 class ViewpointTest:
-    """For each network, and for the better one also when stopped early (matched), how it did on both viewpoints."""
+    """The outcomes of both networks, and of the better one also when stopped early (matched)."""
 
     outcomes: dict[str, Outcome]
     matched: tuple[str, str]
 
     def verdict(self) -> str:
-        """Which of the matched networks errs less on novel viewpoints, in words."""
+        """A sentence on which of the matched networks has fewer errors on novel viewpoints."""
         novel = {name: self.outcomes[name].novel or 0.0 for name in self.matched}
         worse, better = sorted(novel, key=novel.__getitem__)
         count = self.outcomes[worse].novel_count
@@ -45,13 +45,13 @@ class ViewpointTest:
 
 
 def alike(one: Outcome, other: Outcome) -> bool:
-    """Do two networks do equally well on familiar viewpoints, as far as the test part can tell?"""
+    """Whether two networks have the same accuracy on familiar viewpoints, within the uncertainty of the test part."""
     intervals = [wilson_interval(round(each.score * each.count), each.count) for each in (one, other)]
     return max(low for low, _ in intervals) <= min(high for _, high in intervals)
 
 
 def compare_viewpoints(config: TrainConfig, beside: str) -> tuple[ViewpointTest, Path]:
-    """Train the config's model and the one beside it, match them, and test both. What is done is not done again."""
+    """Train the config's model and the other one, match them, and test both. Finished runs are not trained again."""
     if config.viewpoint is None:
         raise input_error("viewpoint", "azimuth or elevation", "none", "Give --viewpoint azimuth.")
     model = config.model or "efficient"

@@ -1,1 +1,1 @@
-"""Votes: what each child says about the pose of each parent, the largest thing in a capsule network."""
+"""Votes: the prediction of each child for the pose of each parent, the largest tensors of a capsule network."""

@@ -1,7 +1,7 @@
-"""Votes [*b i j d] as an operator: the few things that routings do with them.
+"""Votes [*b i j d] as an operator: the reductions that routings apply to them.
 
-A backend gives `Products`: sums, inner products and gradients of votes that it makes in its own way, or never makes.
-`Votes` is what a routing sees: differentiable readings, and a tensor of all votes for whatever else it may want.
+A backend provides `Products`: sums, inner products and gradients of votes, which it computes with or without storing
+the votes. `Votes` is what a routing sees: differentiable reductions, and the dense tensor for any other operation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from torchcaps.votes.readings import Combine, Inner, Open, Spread
 
 
 class Moments:
-    """The weighted votes of each parent: their mass [*b j], their sum [*b j d], and squares about any place."""
+    """The weighted votes of each parent: masses [*b j], sums [*b j d], and squared deviations from any center.
+
+    spread: the function from a center [*b j d] to Sum_i x_ij (u_j|i - center_j)^2, [*b j d].
+    """
 
     def __init__(self, masses: Tensor, sums: Tensor, spread: Callable[[Tensor], Tensor]) -> None:
         self.masses = masses
@@ -34,22 +37,28 @@ class Moments:
 
 
 class AnotherBackendError(Exception):
-    """Raised in a routing that wants more of votes than a backend has; whoever called it tries another one."""
+    """Raised when a routing needs an operation that the current backend lacks. The engine then tries the next backend.
+
+    wants: "squares" (of distances and deviations) or "votes" (the dense tensor).
+    """
 
     def __init__(self, wants: str) -> None:
         super().__init__(f"a routing asks for {wants}")
-        self.wants = wants  # "squares", or "votes"
+        self.wants = wants
 
 
 class Votes:
-    """Votes [*b i j d], evaluated as they are read.
+    """Votes [*b i j d], evaluated on demand.
 
-    Those of masked children are finite, not zero: their weights are. Whatever is no reading of the list below works on
-    the tensor of all votes (`dense`), as functions of torch and tensors' methods do.
+    Votes of masked children are finite and have weight zero. Any operation other than the methods below, such as torch
+    functions and tensor methods, uses the dense tensor of all votes (`dense`).
+
+    products: the reductions of a backend; None to compute with plain torch operations on `tensor`. tensor: all votes,
+    if they exist. origin: what is subtracted from the votes of each parent, [*b j d].
     """
 
     def __init__(self, products: Products | None, tensor: Tensor | None = None, origin: Tensor | None = None) -> None:
-        self._products = products  # None: torch's own operations on the tensor, and nothing else
+        self._products = products
         self._tensor = tensor
         self._origin = origin
         self._centered = False
@@ -64,13 +73,15 @@ class Votes:
 
     @property
     def ndim(self) -> int:
+        """The number of axes, as `Tensor.ndim`."""
         return len(self.shape)
 
     def is_floating_point(self) -> bool:
+        """Whether votes are floating-point numbers, as `Tensor.is_floating_point`."""
         return self.dtype.is_floating_point
 
     def zeros(self) -> Tensor:
-        """A zero for each pair, [*b i j], as it suits readings."""
+        """Zeros [*b i j] in the memory order that the reductions prefer."""
         if self._products is not None:
             return self._products.zeros()
         *leading, children, parents, _ = self.shape
@@ -86,7 +97,7 @@ class Votes:
         return self._tensor if self._origin is None else self._tensor - self._origin.unsqueeze(-3)
 
     def shifted(self, offset: Tensor) -> Votes:
-        """The votes less an offset [*b j d], which counts as a constant."""
+        """The votes minus an offset [*b j d], which is treated as a constant."""
         offset = offset.detach()
         if self._products is None:
             return Votes(None, self.dense() - offset.unsqueeze(-3))
@@ -98,7 +109,7 @@ class Votes:
         return other
 
     def centered(self, mask: Tensor | None, pairs: Tensor | None = None) -> tuple[Votes, Tensor]:
-        """The votes less their mean over the (real) children, and that mean [*b j d], which counts as a constant.
+        """The votes minus their mean over the (real) children, and that mean [*b j d], treated as a constant.
 
         pairs [*b i j]: the mean is over those of them that are there; None: all are.
         """
@@ -117,10 +128,10 @@ class Votes:
         return moved, pivot
 
     def weigh(self, couplings: Tensor, weights: Tensor | None) -> Tensor:
-        """Couplings [*b i j] times the weights of children [*b i], as these votes are read with."""
+        """Couplings [*b i j] times the weights of children [*b i], for the reductions of these votes."""
         if weights is not None:
             couplings = (weigh if self._products is None else self._products.weigh)(couplings, weights)
-        # Squares of distances from a mean make much of them, going back.
+        # The backward pass multiplies them by squared distances from a mean, which may be large.
         return bounded(couplings) if self._centered and self._products is None else couplings
 
     def combine(self, weights: Tensor) -> Tensor:
@@ -154,7 +165,7 @@ class Votes:
         return self.moments(weights, near=means).spread(means)
 
     def moments(self, weights: Tensor, near: Tensor | None = None) -> Moments:
-        """The mass, sum and scatter of the votes under weights [*b i j]. near: where their means are, about."""
+        """The mass, sum and scatter of the votes under weights [*b i j]. near: an estimate of their means [*b j d]."""
         weights = weights.expand(self.shape[:-1])
         if self._products is not None:
             self._ask_for_squares()
@@ -177,10 +188,10 @@ class Votes:
         return means if self._origin is None else means + self._origin
 
     def _beside(self, centers: Tensor) -> Tensor:
-        """One vector for each parent, also where it is the same for all examples."""
+        """Centers expanded to one vector for each parent of each example, [*b j d]."""
         return centers.expand(*self.shape[:-3], *self.shape[-2:])
 
-    # Everything else is done with the tensor.
+    # All other operations use the dense tensor.
 
     @classmethod
     def __torch_function__(
@@ -223,4 +234,5 @@ for _name in (
 
 
 def as_votes(votes: Tensor | Votes) -> Votes:
+    """Wrap a tensor of votes [*b i j d] as `Votes`; return `Votes` unchanged."""
     return votes if isinstance(votes, Votes) else Votes(None, votes)

@@ -1,4 +1,4 @@
-"""All backends, in the order in which they are asked."""
+"""All backends, in the order in which the engine tries them."""
 
 from torchcaps.votes.dense import Dense
 from torchcaps.votes.engine import BACKENDS

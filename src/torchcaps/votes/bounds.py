@@ -1,7 +1,7 @@
-"""A bound on what flows back from iteration to iteration.
+"""Bounds the gradients between iterations.
 
-Where activations are all but zero and votes are large, the gradient of one iteration is a number of thirty digits, and
-that of three is beyond the range of float32: infinity less infinity. What cannot be written down saturates instead.
+If activations are nearly zero and votes are large, the gradient of one iteration can reach 1e30, and that of three
+exceeds the range of float32, which leads to infinity minus infinity. Gradients saturate instead.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Value = TypeVar("Value")
 
 
 def bounded(values: Value) -> Value:
-    """The same tensor, or tuple of tensors, whose gradient saturates at the fifth root of the largest number.
+    """The same tensor, or tuple of tensors, with gradients clamped to the fifth root of the largest number.
 
-    Far above any gradient that training could use: 5e7 in float32, 4e61 in float64.
+    This is far above any useful gradient: 5e7 in float32, 4e61 in float64.
     """
     if torch.compiler.is_compiling():
         return values
@@ -28,12 +28,12 @@ def bounded(values: Value) -> Value:
 
 
 def _saturated(gradient: Tensor | None) -> Tensor | None:
-    if gradient is None:  # as gradients of gradients may be
+    if gradient is None:  # possible for gradients of gradients
         return None
     most = largest(gradient.dtype)
     return gradient.clamp(-most, most)
 
 
 def largest(dtype: torch.dtype) -> float:
-    """The largest gradient."""
+    """The bound of gradients of this dtype."""
     return float(torch.finfo(dtype).max ** 0.2)

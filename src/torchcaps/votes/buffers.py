@@ -1,7 +1,7 @@
-"""Room for intermediate results that is used again from tile to tile.
+"""Buffers for intermediate results, reused between tiles.
 
-A tile makes several tensors as large as its votes. To ask the operating system for their pages again and again can take
-longer than to compute them, so tiles after the first take the pool of those before, also of those of the last call.
+A tile needs several tensors as large as its votes. Allocating their pages for every tile can take longer than computing
+them, so tiles reuse the buffers of the previous tile, also of the previous call.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torch import Tensor
 
 
 def _bytes(count: int) -> Tensor:
-    with torch.inference_mode(False):  # the next to use it may need gradients
+    with torch.inference_mode(False):  # a later use may need gradients
         return torch.empty(count, dtype=torch.uint8)
 
 
 class BufferPool:
-    """Buffers in the order in which a tile asks for them. has_hooks: somebody looks at votes, and may keep them."""
+    """Buffers in the order in which a tile requests them. has_hooks: hooks may see votes and keep them."""
 
     def __init__(self, has_hooks: bool = False) -> None:
         self.has_hooks = has_hooks
@@ -29,6 +29,7 @@ class BufferPool:
         self._taken = 0
 
     def take(self, shape: Sequence[int], like: Tensor) -> Tensor:
+        """The next buffer as a tensor of this shape, with the dtype of `like`."""
         count = math.prod(shape) * like.element_size()
         if self._taken == len(self._buffers):
             self._buffers.append(_bytes(0))
@@ -40,7 +41,7 @@ class BufferPool:
 
     @contextmanager
     def tile(self) -> Iterator[None]:
-        """Whatever is taken inside is free for the next tile."""
+        """A context whose buffers are free again for the next tile."""
         before = current_pool()
         _current.pool, self._taken = self, 0
         try:
@@ -49,41 +50,42 @@ class BufferPool:
             _current.pool = before
 
     def kept(self, result: Tensor) -> Tensor:
-        """A result that the next tile will not overwrite: a copy, if it lies in this pool."""
+        """The result, or a copy if it is in this pool and the next tile would overwrite it."""
         place = result.untyped_storage().data_ptr()
         return result.clone() if any(place == buffer.data_ptr() for buffer in self._buffers) else result
 
     @property
     def bytes(self) -> int:
+        """The size of all buffers."""
         return sum(buffer.numel() for buffer in self._buffers)
 
 
-KEPT_BYTES = 128 * 2**20  # of a thread, between calls
+KEPT_BYTES = 128 * 2**20  # the most that a thread keeps between calls
 
 _current = threading.local()
 
 
 @contextmanager
 def reused_pool(has_hooks: bool = False) -> Iterator[BufferPool]:
-    """Room for the tiles of one call: that of the thread's last call, if it is free and nobody looks at votes."""
+    """The buffers for the tiles of one call: those of the thread's last call if they are free and without hooks."""
     last: BufferPool | None = getattr(_current, "kept", None)
     pool = BufferPool(has_hooks) if has_hooks or last is None else last
-    _current.kept = None  # a call within this one gets pool of its own
+    _current.kept = None  # a nested call gets its own pool
     yield pool
     if not has_hooks and pool.bytes <= KEPT_BYTES:
         _current.kept = pool
 
 
 def current_pool() -> BufferPool | None:
-    """The pool of the tile that is being worked on, if any."""
+    """The pool of the current tile, if any."""
     pool: BufferPool | None = getattr(_current, "pool", None)
     return pool
 
 
 def scratch(shape: Sequence[int], like: Tensor, *, shown: bool = False) -> Tensor:
-    """An uninitialized tensor of this shape that nobody needs after the tile; dtype and device are those of `like`.
+    """An uninitialized tensor of this shape that is free again after the tile, with dtype and device of `like`.
 
-    shown: hooks can see it, so that it is no scratch where there are any.
+    shown: hooks can see it; if there are any, it is newly allocated.
     """
     pool = current_pool()
     if pool is None or like.device.type != "cpu" or (shown and pool.has_hooks):
@@ -93,7 +95,7 @@ def scratch(shape: Sequence[int], like: Tensor, *, shown: bool = False) -> Tenso
 
 @contextmanager
 def borrowed(shape: Sequence[int], like: Tensor) -> Iterator[Tensor]:
-    """The same, for the time of a `with` block only: the next to ask gets the same pool, still in the cache."""
+    """The same as a context, after which the next request gets the same buffer, which is still in the cache."""
     pool = current_pool()
     before = pool._taken if pool is not None else 0
     yield scratch(shape, like)

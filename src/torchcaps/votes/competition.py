@@ -1,7 +1,7 @@
-"""Who competes for a child: the parents of its window, or those of all windows that see it.
+"""The parents that compete for a child: those of its window, or those of all windows that contain it.
 
-A `Competition` turns scores into shares, and reduces numbers of pairs over the parents of a child. Layers make one and
-tell it to their routing; backends bring their own for the order in which they lay out examples.
+A `Competition` converts scores to couplings, and reduces values of pairs over the parents of a child. Layers create one
+and pass it to their routing; backends have their own for their memory layout.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def silent_votes(votes: Tensor, mask: Tensor | None, pairs: Tensor | None) -> Te
 
 
 class Competition:
-    """All parents of a window compete: the axis j of [*b i j]."""
+    """The parents of one window compete: the axis j of [*b i j]."""
 
-    local = True  # are all the parents that compete for a child on one axis j?
-    out: tuple[int, ...] = ()  # else the grid of windows that have them
-    pairs: Tensor | None = None  # which pairs of child and parent there are, [*b i j]; None: all
+    local = True  # True: all parents that compete for a child are on the axis j
+    out: tuple[int, ...] = ()  # otherwise the shape of the grid of windows
+    pairs: Tensor | None = None  # the pairs of child and parent that exist, [*b i j]; None: all
 
     def __call__(self, values: Tensor, reduce: Reduce) -> Tensor:
         """Reduce [*b i j] over the parents that compete for a child, [*b i 1]. `reduce`: torch.sum or torch.amax."""
@@ -50,7 +50,7 @@ class Competition:
     def shares(
         self, scores: Tensor, mask: Tensor | None, kept: Tensor | None, *, hard: bool = False, leaky: bool = False
     ) -> Tensor:
-        """A softmax of scores [*b i j] over the parents of each child. A child that nobody may take goes to nobody."""
+        """A softmax of scores [*b i j] over the parents of each child; zero if all parents of a child are masked."""
         scores = mask_fill(scores, mask, kept, -math.inf)
         if not hard and eager():
             couplings: Tensor = _Softmax.apply(scores, self, leaky)
@@ -58,7 +58,7 @@ class Competition:
         return _shares(scores, self, hard, leaky)
 
     def even(self, like: Tensor, leaky: bool) -> Tensor | None:
-        """What `shares` gives for scores that are all the same, as scores `like` them, [*b i j]; None: ask `shares`."""
+        """The result of `shares` for equal scores, of the shape of `like` [*b i j]; None if `shares` must be called."""
         return like.new_full((), 1 / (like.shape[-1] + leaky)).expand(like.shape)
 
     def present(self, values: Tensor, fill: float = 0.0) -> Tensor:
@@ -66,12 +66,12 @@ class Competition:
         return values if self.pairs is None else values.masked_fill(~self.pairs, fill)
 
     def for_windows(self, values: Tensor, like: Tensor) -> Tensor:
-        """Values that are the same for all examples, of pairs [i j] or of the pairs of windows [h w i j], as `like`."""
+        """Expand values that all examples share, [i j] or [h w i j] for windows, to the shape of `like`."""
         return values.expand(like.shape)
 
 
 class OwnParents(Competition):
-    """The same where no child is silent with all parents: torch's own softmax."""
+    """The same with torch's own softmax, for children with at least one finite score."""
 
     def shares(
         self, scores: Tensor, mask: Tensor | None, kept: Tensor | None, *, hard: bool = False, leaky: bool = False
@@ -100,11 +100,11 @@ class OverPairs(Competition):
 
 
 over_own_parents = OwnParents()
-careful = Competition()  # also for children that are given to nobody
+careful = Competition()  # also for children whose given couplings are all zero
 
 
 class OverGrid(Competition):
-    """The parents of all windows that see a child compete: [b *out (k i) j], with k places in a window."""
+    """The parents of all windows that contain a child compete: [b *out (k i) j], with k positions in a window."""
 
     local = False
 
@@ -130,7 +130,7 @@ class OverGrid(Competition):
 
 def _shares(scores: Tensor, over_parents: Competition, hard: bool, leaky: bool) -> Tensor:
     top = over_parents(scores, torch.amax).detach()
-    top = top.masked_fill(top == -math.inf, 0)  # a child that nobody may take
+    top = top.masked_fill(top == -math.inf, 0)  # all parents of the child are masked
     if leaky:
         top = top.clamp(min=0)
     shares = in_memory_order(torch.eq if hard else torch.sub, scores, top)
@@ -142,7 +142,7 @@ def _shares(scores: Tensor, over_parents: Competition, hard: bool, leaky: bool) 
 
 
 class _Softmax(torch.autograd.Function):
-    """The same over whatever parents compete; its gradient c (g - Sum c g) needs nothing but the couplings."""
+    """A softmax over the competing parents, whose gradient c (g - Sum c g) needs only the couplings."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, over_parents: Competition, leaky: bool) -> Tensor:
@@ -159,8 +159,8 @@ class _Softmax(torch.autograd.Function):
 
 
 def _softmax(scores: Tensor, leaky: bool) -> Tensor:
-    """A softmax over the last axis, with one more score of zero that is dropped again if it is leaky."""
-    order, back = memory_order(scores)  # whatever lies inside of parents fills vector lanes
+    """A softmax over the last axis; if leaky, with one more score of zero, whose share is dropped."""
+    order, back = memory_order(scores)  # axes with a smaller stride than parents fill SIMD lanes
     axis = order.index(scores.ndim - 1)
     rows = scores.permute(order)
     if not leaky:

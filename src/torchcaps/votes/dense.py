@@ -1,4 +1,4 @@
-"""The backend `dense`: votes are made, a tile of them at a time, and read by matrix products. It does everything."""
+"""The backend `dense`: computes votes, a tile at a time, and reduces them by matrix products. Supports all jobs."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from torchcaps.votes.products import Products, Sums
 
 
 class DenseProducts(Products):
-    """Readings of votes that are there, [*b i j d]; fastest if they lie in memory as [b j i d]."""
+    """Reductions of stored votes [*b i j d]; fastest if they are stored as [*b j i d]."""
 
     def __init__(self, votes: Tensor) -> None:
         self.shape, self.dtype, self.device = votes.shape, votes.dtype, votes.device
         self.sources = (votes,)
         self._votes = votes.detach()
-        self._last = threading.local()  # squares of the distances from one place, and that place
+        self._last = threading.local()  # squared deviations from one center, and that center
 
     def _squared(self, place: Tensor | None) -> Tensor:
         if place is None:
             return self._votes.square()
-        if getattr(self._last, "place", None) is not place:  # asked for twice with the same place, made once
-            room = getattr(self._last, "squares", None)  # whoever asked for another place has read it
+        if getattr(self._last, "place", None) is not place:  # computed once for repeated requests
+            room = getattr(self._last, "squares", None)  # results for the previous center are no longer needed
             self._last.squares, self._last.place = _less(self._votes, place, room).square_(), place
         squares: Tensor = self._last.squares
         return squares
@@ -88,7 +88,7 @@ class DenseProducts(Products):
 
 
 class _Move(torch.autograd.Function):
-    """Votes less an offset, in scratch room."""
+    """Votes minus an offset, in a scratch buffer."""
 
     @staticmethod
     def forward(ctx: Any, votes: Tensor, offset: Tensor) -> Tensor:
@@ -100,20 +100,20 @@ class _Move(torch.autograd.Function):
 
 
 def _less(votes: Tensor, place: Tensor, room: Tensor | None = None) -> Tensor:
-    """v = u - place, [*b i j d], in this room, or in scratch room."""
+    """v = u - place, [*b i j d], in the buffer `room`, or in a scratch buffer."""
     *leading, children, parents, dim = votes.shape
     result = scratch((*leading, parents, children, dim), votes) if room is None else room.transpose(-3, -2)
     return torch.sub(votes.transpose(-3, -2), place.unsqueeze(-2), out=result).transpose(-3, -2)
 
 
 class Dense:
-    """Makes votes as a transform says, whatever it is, and whatever torch does with them."""
+    """Computes votes with any transform, in any mode of torch."""
 
     name = "dense"
 
     def plan(self, job: Job) -> Plan | Refusal:
         if job.transform._forward_pre_hooks:
-            job.vote(job.gathered.poses[:0])  # hooks that make weights, such as those of pruning, come before these
+            job.vote(job.gathered.poses[:0])  # runs hooks that compute weights, such as those of pruning
         weights = job.transform.weights_once()
 
         def make(part: Part, given: tuple[Tensor, ...]) -> Votes | Tensor:

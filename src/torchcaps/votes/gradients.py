@@ -1,9 +1,9 @@
-"""The gradient of votes as a sum of few products, written down while it comes and multiplied out once.
+"""Stores the gradient of votes as low-rank factors, collected during the backward pass and multiplied once.
 
-Every iteration of a routing reads all votes, so autograd would make a gradient as large as the votes for each reading
-and add them up. But each is a product: of a number for every pair, x_ij, and a vector for every parent, y_j. A ledger
-collects the factors, and the sum over iterations is one product of matrices. Where squared distances to a mean m_j were
-read, the votes' own distances from it come in: (u_j|i - m_j) * x_ij y_j.
+Every iteration of a routing reads all votes, so autograd would compute a gradient as large as the votes for each
+reading and add them. But each gradient is a product of a number for every pair, x_ij, and a vector for every parent,
+y_j. A ledger collects the factors, and the sum over iterations is one matrix product. For squared distances from a mean
+m_j, the gradient also contains the deviations of the votes: (u_j|i - m_j) * x_ij y_j.
 """
 
 from __future__ import annotations
@@ -15,36 +15,39 @@ from torch import Tensor
 
 
 class Entry(NamedTuple):
+    """One term of the gradient of votes: x (plain + scaled (u - means))."""
+
     pairs: Tensor  # x, [*b i j]
     plain: Tensor | None  # y of x y, [*b j d]
     scaled: Tensor | None  # y of (u - m) x y, [*b j d]
     means: Tensor | None  # m, [*b j d]; None: zero
 
 
-PASSES = 8  # backward passes that may be under way at the same time
+PASSES = 8  # the maximum number of concurrent backward passes
 
 
 class Ledger:
-    """What the gradient of votes is made of."""
+    """Collects the terms of the gradient of votes."""
 
     def __init__(self) -> None:
-        self._entries: dict[int, list[Entry]] = {}  # of each backward pass; several threads may be at it
+        self._entries: dict[int, list[Entry]] = {}  # by backward pass, as several threads may run them
 
     def add(
         self, pairs: Tensor, *, plain: Tensor | None = None, scaled: Tensor | None = None, means: Tensor | None = None
     ) -> None:
+        """Add a term to the current backward pass; see `Entry`."""
         task = torch._C._current_graph_task_id()
         self._entries.setdefault(task, []).append(Entry(pairs, plain, scaled, means))
-        while len(self._entries) > PASSES:  # what passes that wanted no gradient of votes have left behind
+        while len(self._entries) > PASSES:  # left by passes that needed no gradient of votes
             self._entries.pop(next(iter(self._entries)))
 
     def take(self) -> list[Entry]:
-        """All entries of this backward pass; the ledger forgets them."""
+        """Return and clear the entries of this backward pass."""
         return self._entries.pop(torch._C._current_graph_task_id(), [])
 
 
 class Columns(NamedTuple):
-    """Entries that belong together: the gradient is the sum of x (plain + scaled (u - pivot)) over all columns."""
+    """Merged entries: the gradient of votes is the sum of x (plain + scaled (u - pivot)) over all columns."""
 
     pairs: list[Tensor]  # x, [*b i j]
     plain: list[list[Tensor]]  # to be added up, [*b j d] each

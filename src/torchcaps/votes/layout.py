@@ -1,4 +1,4 @@
-"""How tensors lie in memory: products laid out for routing, and what is multiplied with them laid out alike."""
+"""Memory layout: products of matrices in the layout that routing prefers, and reductions along the memory order."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Shape = tuple[int, ...]
 
 
 def why_not_eager() -> str | None:
-    """What torch does beside computing, if it is not simply computing."""
-    if torch.compiler.is_compiling():  # asked first: the compiler does not know the rest
+    """The reason why torch is not in plain eager mode (compiling, torch.func, forward AD, dispatch modes), or None."""
+    if torch.compiler.is_compiling():  # first, because the compiler cannot trace the other checks
         return "torch compiles or exports"
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "torch.func transforms the function"
@@ -29,36 +29,36 @@ def why_not_eager() -> str | None:
 
 
 def eager() -> bool:
-    """Does torch simply compute: not compile, export, transform functions (torch.func) or show operations to a mode?"""
+    """Whether torch is in plain eager mode: see `why_not_eager`."""
     return why_not_eager() is None
 
 
 def memory_order(values: Tensor) -> tuple[list[int], list[int]]:
-    """The axes as they lie in memory, outermost first, and the order that puts them back.
+    """The permutation that sorts axes by decreasing stride, and its inverse.
 
-    Sums and maxima over an axis are ten times as fast on axes in this order, in backward passes too.
+    Sums and maxima over an axis are ten times faster on axes in this order, in backward passes too.
     """
-    if not eager():  # the compiler chooses itself, and strides may be unknown
+    if not eager():  # the compiler chooses the layout, and strides may be unknown
         return list(range(values.ndim)), list(range(values.ndim))
     order = sorted(range(values.ndim), key=values.stride, reverse=True)
     return order, sorted(range(values.ndim), key=order.__getitem__)
 
 
 def in_memory_order(work: Callable[..., Tensor], values: Tensor, *beside: Tensor) -> Tensor:
-    """work(values, *beside), element by element, of tensors that broadcast, with axes as those of the first lie."""
+    """The elementwise work(values, *beside) of broadcastable tensors, in the memory order of the first."""
     order, back = memory_order(values)
     others = (other.permute(order).contiguous() for other in beside)
     return work(values.permute(order), *others).permute(back)
 
 
 def over_axis(reduce: Callable[..., Tensor], values: Tensor, axis: int) -> Tensor:
-    """reduce(values, axis, keepdim=True)."""
+    """reduce(values, axis, keepdim=True), computed in memory order."""
     order, back = memory_order(values)
     return reduce(values.permute(order), dim=order.index(axis % values.ndim), keepdim=True).permute(back)
 
 
 def matrices(votes: Tensor) -> Tensor:
-    """Votes [*b i j d] as one matrix for each parent, [(b j) i d]; no copy if that is how they lie in memory."""
+    """Votes [*b i j d] as one matrix for each parent, [(b j) i d]; no copy if this is their memory order."""
     return votes.transpose(-3, -2).flatten(0, -3)
 
 
@@ -69,14 +69,14 @@ def sums_of(weights: Tensor, votes: Tensor) -> Tensor:
 
 
 def inner_of(votes: Tensor, centers: Tensor) -> Tensor:
-    """<u_j|i, y_j>, [*b i j]; parents lie outside of children in memory, as sums want them."""
+    """<u_j|i, y_j>, [*b i j], stored as [*b j i], the order that sums prefer."""
     rows = centers.flatten(0, -2).unsqueeze(-2)
     # A row times a matrix: several times faster than the matrix times a column.
     return torch.bmm(rows, matrices(votes).mT).view(*centers.shape[:-1], votes.shape[-3]).mT
 
 
 def mass_of(weights: Tensor) -> Tensor:
-    """Sum_i x_ij, [*b j]."""
+    """Sum_i x_ij, [*b j], for weights x [*b i j]."""
     return over_axis(torch.sum, weights, -2).squeeze(-2)
 
 
@@ -92,12 +92,12 @@ def child_first(poses: Tensor) -> Tensor:
 
 
 def as_votes(parent_first: Tensor, poses: Tensor, dim: int) -> Tensor:
-    """Votes that lie in memory as [n j i d] (d may be two axes), as [*b i j d] for these poses."""
+    """Votes stored as [n j i d] (d may be two axes), viewed as [*b i j d] for these poses."""
     return parent_first.view(*poses.shape[:-2], *parent_first.shape[1:3], dim).transpose(-3, -2)
 
 
 def laid_out_product(left: Tensor, right: Tensor, shape: Shape, order: Shape) -> Tensor:
-    """left @ right for each of a batch of matrices, viewed as `shape`, copied so that its axes come in this order."""
+    """The batched product left @ right, viewed as `shape` and copied with its axes permuted to `order`."""
     if torch.compiler.is_compiling() or current_pool() is None or autocasting(left.device.type):
         return torch.bmm(left, right).view(shape).permute(order).contiguous()
     product: Tensor = _LaidOutProduct.apply(left, right, shape, order)
@@ -105,7 +105,7 @@ def laid_out_product(left: Tensor, right: Tensor, shape: Shape, order: Shape) ->
 
 
 class _LaidOutProduct(torch.autograd.Function):
-    """Written out so that the products, as large as the votes, need no room of their own."""
+    """Uses scratch buffers for the products, which are as large as the votes."""
 
     @staticmethod
     def forward(ctx: Any, left: Tensor, right: Tensor, shape: Shape, order: Shape) -> Tensor:
@@ -122,7 +122,7 @@ class _LaidOutProduct(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         left, right = ctx.saved_tensors
         shape = (*left.shape[:2], right.shape[2])
-        if torch.is_grad_enabled():  # somebody wants gradients of gradients
+        if torch.is_grad_enabled():  # for gradients of gradients
             back = sorted(range(len(ctx.order)), key=ctx.order.__getitem__)
             products = gradient.permute(back).reshape(shape)
         else:
@@ -137,14 +137,14 @@ class _LaidOutProduct(torch.autograd.Function):
 
 
 def _copy(source: Tensor, target: Tensor) -> None:
-    """Copy what lies in memory in another order. Rows of 16 bytes are moved whole, several times as fast."""
+    """Copy between memory orders. Rows of 16 bytes are copied as one element, which is several times faster."""
     if _in_rows(source) and _in_rows(target):
         source, target = source.view(torch.complex128), target.view(torch.complex128)
     target.copy_(source)
 
 
 def _in_rows(values: Tensor) -> bool:
-    """Is the last axis 16 bytes long, and in one piece wherever it stands?"""
+    """Whether the last axis is contiguous, 16 bytes long, and aligned to 16 bytes."""
     size = values.element_size()
     places = [values.storage_offset(), *values.stride()[:-1]]
     whole = values.shape[-1] * size == 16 and values.stride(-1) == 1 and all(place * size % 16 == 0 for place in places)

@@ -1,7 +1,7 @@
-"""The backends `shared` and `full`: votes that are never made.
+"""The backends `lazy` and `lazy, by pairs`: votes are never computed.
 
-A routing that asks for nothing but weighted sums of votes and inner products with them need not see a single vote. With
-one matrix for each parent, Sum_i x_ij W_j u_i = W_j Sum_i x_ij u_i and <W_j u_i, y_j> = <u_i, W_j^T y_j>: the
+A routing that needs only weighted sums of votes and inner products with them does not need the votes. With one matrix
+for each parent, Sum_i x_ij W_j u_i = W_j Sum_i x_ij u_i and <W_j u_i, y_j> = <u_i, W_j^T y_j>: the
 products of a whole routing cost less than the votes alone. With a matrix for each pair, both are products of matrices
 whose common axis is long, Sum_(i e) (x_ij u_ie) W_(ie)j, where votes would be many products of tiny matrices.
 """
@@ -25,7 +25,7 @@ from torchcaps.votes.products import Products, Sums
 
 
 class LazyProducts(Products):
-    """Sums and inner products alone, from those about zero."""
+    """Sums and inner products only, without squares."""
 
     squares = False
 
@@ -136,7 +136,7 @@ def _rows(values: Tensor) -> Tensor:
     return values.flatten(0, -3) if values.ndim > 2 else values.unsqueeze(0)
 
 
-# The number Sum x_nji u_nei W_jdei y_njd has four derivatives; the products and their gradients are these.
+# Products and their gradients are the four derivatives of Sum x_nji u_nei W_jdei y_njd.
 
 
 def _by_parent(pairs: Tensor, columns: Tensor, weight: Tensor) -> Tensor:
@@ -151,7 +151,7 @@ def _by_pair(columns: Tensor, weight: Tensor, centers: Tensor) -> Tensor:
     parent_first = result.transpose(0, 1)
     with _pulled(weight, centers) as pulled:
         torch.mul(pulled[:, :, 0], columns[:, 0], out=parent_first)
-        for row in range(1, columns.shape[1]):  # to multiply all and then add up would write much more
+        for row in range(1, columns.shape[1]):  # multiplying all before adding would write much more
             parent_first.addcmul_(pulled[:, :, row], columns[:, row])
     return result
 
@@ -192,7 +192,7 @@ def _pulled(weight: Tensor, centers: Tensor) -> Iterator[Tensor]:
 
 
 class Lazy:
-    """Votes that are never made. pairwise: of a matrix for each pair, or of one for each parent."""
+    """Votes that are never computed. pairwise: for one matrix for each pair (True), or for each parent (False)."""
 
     def __init__(self, name: str, pairwise: bool) -> None:
         self.name = name
@@ -211,7 +211,7 @@ class Lazy:
         if self.pairwise and (job.gathered.shared or job.transform.in_dim + found.bias != found.matrices.shape[2]):
             return Refusal("matrices are shared by places" if job.gathered.shared else "poses are matrices")
         if self.pairwise and job.learning and not job.last:
-            return Refusal("for gradients of all iterations, votes that are made cost less")
+            return Refusal("with gradients through all iterations, dense votes are faster")
         products = FullProducts if self.pairwise else SharedProducts
         matrices = found.matrices.permute(1, 3, 2, 0).contiguous() if self.pairwise else found.matrices  # [j d e i]
 

@@ -1,4 +1,4 @@
-"""Votes that are products with matrices: what a transform says, and a backend takes it at its word."""
+"""The matrices of a linear vote transform, declared by the transform and used by backends."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torchcaps.votes.layout import child_first
 
 
 class Linear(NamedTuple):
-    """Votes as products of poses with matrices, for backends that need not make them.
+    """Votes as products of poses with matrices, for backends that do not store votes.
 
-    matrices [i j k c], by which each row of k numbers of a pose becomes one of c of a vote, or [j e d], one for each
-    parent. bias: is their last row added as it is? before [i e d]: what a child's pose is multiplied with before.
+    matrices: [i j k c], which map each row of k numbers of a pose to a row of c numbers of a vote, or [j e d], one for
+    each parent. bias: the last row of each matrix is a bias. before: [i e d], matrices that are applied to poses first.
     """
 
     matrices: Tensor
@@ -23,7 +23,7 @@ class Linear(NamedTuple):
 
     @property
     def pairwise(self) -> bool:
-        """Is there a matrix for each pair, or one for each parent?"""
+        """True: one matrix for each pair; False: one for each parent."""
         return self.matrices.ndim == 4
 
     @property
@@ -32,7 +32,7 @@ class Linear(NamedTuple):
 
     @staticmethod
     def poses(poses: Tensor, *before: Tensor) -> Tensor:
-        """Poses [*b i e] as the matrices want them, but for the bias. Places may share the matrices of children."""
+        """Poses [*b i e] after `before`, without the bias. Positions may share the matrices of children."""
         if not before:
             return poses
         each = before[0].repeat(poses.shape[-2] // len(before[0]), 1, 1)

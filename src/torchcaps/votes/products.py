@@ -1,4 +1,4 @@
-"""What a backend gives: readings of votes that it makes in its own way, or never makes."""
+"""The interface of backends: reductions of votes, which they may compute without storing votes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchcaps.votes.layout import weigh
 
 
 class Sums(NamedTuple):
-    """Sums over children, with v = vote - place; what was not asked for is None."""
+    """Sums over children, with v = vote - place; those that were not requested are None."""
 
     masses: Tensor | None = None  # Sum_i x, [*b j]
     first: Tensor | None = None  # Sum_i x v, [*b j d]
@@ -21,22 +21,22 @@ class Sums(NamedTuple):
 
 
 class Products(ABC):
-    """What a backend gives: readings of votes without gradients, and their gradients from factors.
+    """Base class of backends' reductions: without gradients, and gradients of votes from factors.
 
-    place [*b j d] is subtracted from votes first: v = vote - place. Where they read squares is said by `squares`.
+    place [*b j d] is subtracted from votes first: v = vote - place. `squares` is False if squares are not supported.
     """
 
     shape: torch.Size  # [*b i j d]
     dtype: torch.dtype
     device: torch.device
-    sources: tuple[Tensor, ...]  # what votes are made from: it gets gradients, and must not change before
+    sources: tuple[Tensor, ...]  # the inputs of votes: they get gradients, and must not change before
     squares = True
 
     @abstractmethod
     def sums(
         self, pairs: Tensor, place: Tensor | None, masses: bool = False, first: bool = False, second: bool = False
     ) -> Sums:
-        """The sums that are asked for, for a number x of each pair [*b i j]."""
+        """The requested sums, for a number x of each pair [*b i j]."""
 
     @abstractmethod
     def inner(
@@ -46,10 +46,10 @@ class Products(ABC):
 
     @abstractmethod
     def gradients(self, given: Columns) -> tuple[Tensor | None, ...]:
-        """Those of the sources, where the gradient of votes is the sum of x (plain + scaled v) over all columns."""
+        """The gradients of the sources; the gradient of votes is the sum of x (plain + scaled v) over all columns."""
 
     def moments(self, pairs: Tensor, place: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Masses, sums and means of v, and the squares about these means."""
+        """Masses, sums and means of v, and the squared deviations from these means."""
         masses, first, _ = self.sums(pairs, place, masses=True, first=True)
         assert masses is not None
         assert first is not None
@@ -59,7 +59,7 @@ class Products(ABC):
         return masses, first, means, scatter
 
     def zeros(self) -> Tensor:
-        """A zero for each pair, [*b i j], as it suits the products."""
+        """Zeros [*b i j] in the memory order of the products."""
         *leading, children, parents, _ = self.shape
         return self.sources[0].new_zeros(*leading, parents, children).mT
 
@@ -68,9 +68,9 @@ class Products(ABC):
         return weigh(couplings, weights)
 
     def moved(self, offset: Tensor) -> Products | None:
-        """The products of votes less an offset [*b j d]; None: their place is the way to say so."""
+        """The products of votes minus an offset [*b j d]; None if callers should use `place` instead."""
         return None
 
     def make(self) -> Tensor | None:
-        """All votes as a tensor, with gradients; None: this backend must not, and another one is asked."""
+        """All votes as a tensor, with gradients; None if this backend cannot compute them."""
         return None

@@ -1,4 +1,4 @@
-"""Readings of votes as functions of autograd, each written once for all backends."""
+"""Reductions of votes as autograd functions, shared by all backends."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torchcaps.votes.products import Products, Sums
 
 
 class Open(torch.autograd.Function):
-    """A key that all readings take; its backward pass comes after theirs, and multiplies the ledger out."""
+    """Returns a key that all reductions take; its backward pass comes after theirs, and evaluates the ledger."""
 
     @staticmethod
     def forward(ctx: Any, products: Products, ledger: Ledger, *sources: Tensor) -> Tensor:
         ctx.products, ctx.ledger = products, ledger
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*sources)  # whoever changes them in between is told
+        ctx.save_for_backward(*sources)  # detects changes in between
         return sources[0].new_zeros(())
 
     @staticmethod
@@ -34,7 +34,7 @@ class Open(torch.autograd.Function):
 
 
 class Combine(torch.autograd.Function):
-    """Sum_i x_ij u_j|i; beside it, if asked for, the masses and the squares about the mean."""
+    """Sum_i x_ij u_j|i; on request also the masses and the squared deviations from the mean."""
 
     @staticmethod
     def forward(
@@ -137,9 +137,9 @@ class Inner(torch.autograd.Function):
 
 
 class Spread(torch.autograd.Function):
-    """Squares about a place m from those about the mean: scatter + mass (m - mean)^2.
+    """Squared deviations from a center m, from those from the mean: scatter + mass (m - mean)^2.
 
-    The mean is no input of its own, but sums / mass: so written, nothing is divided by a mass that may be next to zero.
+    The gradient treats the mean as sums / mass, written so that nothing is divided by a mass that may be nearly zero.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Vote transforms: what each child says about the pose of each parent. They know nothing of routing.
+"""Vote transforms: the prediction of each child for the pose of each parent. They are independent of routing.
 
 full W_ij and shared W_j: Sabour 2017 and Su Jianlin (kexue.fm 4819); factorized W_j W~_i: Su Jianlin (kexue.fm 5112);
 matrix product P_i W_ij: Hinton 2018; votes divided by the Frobenius norm of their matrix: Wang, Liu 2018.
@@ -20,13 +20,15 @@ from torchcaps.votes.linear import Linear
 
 
 class VoteTransform(nn.Module):
-    """The base: sizes, an optional bias, and an optional division by the Frobenius norm of each matrix.
+    """Base class of vote transforms, from poses [*b i e] to votes [*b i j d].
 
-    std is the standard deviation of the starting weights; the default, 1 / sqrt(numbers that enter a vote), keeps the
-    scale of the pose's components.
+    in_capsules: the number of children; None for any number, which only "shared" supports. out_capsules: the number of
+    parents. in_dim, out_dim: the sizes of child poses and of votes. bias: add a learned bias to every vote. normalize:
+    divide each vote matrix by its Frobenius norm. std: the standard deviation of the initial weights; left out, 1 /
+    sqrt(`fan_in`), which keeps the scale of the pose's components.
     """
 
-    shared_bias = False  # one bias for each parent, or for each pair of child and parent?
+    shared_bias = False  # True: one bias for each parent; False: one for each pair of child and parent
     weight: nn.Parameter
 
     def __init__(
@@ -53,22 +55,22 @@ class VoteTransform(nn.Module):
         self.in_dim = in_dim
         self.out_dim = out_dim
         self.normalize = normalize
-        self.std_given = std is not None  # then nobody but the user changes it
+        self.std_given = std is not None  # then layers and `calibrate` do not change it
         self.std = self.fan_in() ** -0.5 if std is None else std
         each = () if in_capsules is None or self.shared_bias else (in_capsules,)
         self.bias = nn.Parameter(torch.zeros(*each, out_capsules, out_dim)) if bias else None
         self.reset_parameters()
 
     def fan_in(self) -> int:
-        """How many numbers of a pose enter one number of a vote."""
+        """The number of pose components that contribute to one vote component."""
         return self.in_dim
 
     def fan_out(self) -> int:
-        """How many numbers of a vote one number of a pose enters."""
+        """The number of vote components that one pose component contributes to."""
         return self.out_dim
 
     def rescale_weights(self, std: float) -> None:
-        """Give the starting weights another standard deviation."""
+        """Rescale the initial weights to another standard deviation."""
         with torch.no_grad():
             self.outer_weight().mul_(std / self.std)
         self.std = std
@@ -78,33 +80,33 @@ class VoteTransform(nn.Module):
         return self.weight
 
     def vote_std(self) -> float:
-        """The standard deviation to expect of a vote's numbers at the start, from children of length one."""
+        """The expected standard deviation of initial vote components, for child poses of length one."""
         return (self.in_dim * self.out_dim) ** -0.5 if self.normalize else self.std
 
     def reset_parameters(self) -> None:
-        """Make the weights."""
+        """Create the weights."""
         raise NotImplementedError
 
     def ready(self) -> tuple[Tensor, ...]:
-        """The weights as `transform` wants them, bias aside; made once for a batch, however many tiles it has."""
+        """The weights without bias in the layout of `transform`, computed once for all tiles of a batch."""
         raise NotImplementedError
 
     def transform(self, poses: Tensor, *ready: Tensor) -> Tensor:
-        """Votes without bias, [*b i j d]; fastest if they lie in memory as [b j i d]."""
+        """Votes without bias, [*b i j d]; reductions are fastest if they are stored as [*b j i d]."""
         raise NotImplementedError
 
     def linear(self) -> Linear | None:
-        """The same votes as products with matrices; None where they are no such products."""
+        """The matrices of which votes are products; None if this transform has no such form."""
         return None
 
     def says_linear(self) -> bool:
-        """Does `linear` speak of the very votes that `transform` makes? Not if a subclass changed only the latter."""
+        """Whether `linear` describes the same votes as `transform`. False if a subclass overrides only `transform`."""
         order = [*reversed(type(self).__mro__)]
         newest = {name: max(place for place, kind in enumerate(order) if name in vars(kind)) for name in MAKING}
         return newest["linear"] >= max(newest.values()) and not any(name in vars(self) for name in MAKING)
 
     def weights_once(self) -> tuple[Tensor, ...]:
-        """All that `vote` needs beside poses."""
+        """All weights that `vote` needs, computed once."""
         return self.ready() if self.bias is None else (*self.ready(), self.bias)
 
     def vote(self, poses: Float[Tensor, "*b i e"], weights: tuple[Tensor, ...]) -> Tensor:
@@ -115,21 +117,22 @@ class VoteTransform(nn.Module):
         return self.transform(poses, *ready) + bias
 
     def forward(self, poses: Float[Tensor, "*b i e"], weights: tuple[Tensor, ...] | None = None) -> Tensor:
-        """The votes of these poses [*b i j d]. weights: from `weights_once`, for several calls with the same ones."""
+        """The votes [*b i j d] of poses [*b i e]. weights: from `weights_once`, to share them between calls."""
         return self.vote(poses, self.weights_once() if weights is None else weights)
 
     def known_children(self) -> int:
-        """The number of children, which all transforms but the shared one must know."""
+        """The number of children; raises an `InputError` if it was not given."""
         if self.in_capsules is None:
             owner = type(self).__name__
             raise input_error(owner, "in_capsules", "None", 'Set in_capsules, or use votes="shared".')
         return self.in_capsules
 
     def weights(self, *shape: int, std: float | None = None) -> nn.Parameter:
+        """A parameter of this shape with normal values of standard deviation std; left out, `self.std`."""
         return nn.Parameter(torch.randn(shape) * (self.std if std is None else std))
 
     def scaled(self, weight: Tensor) -> Tensor:
-        """The weight with each trailing matrix divided by its Frobenius norm, if so asked."""
+        """The weight, with each trailing matrix divided by its Frobenius norm if `normalize` is True."""
         return _by_norm(weight) if self.normalize else weight
 
     @staticmethod
@@ -147,7 +150,7 @@ def _by_norm(weight: Tensor) -> Tensor:
 
 
 class FullVotes(VoteTransform):
-    """u_j|i = W_ij u_i: a matrix for every pair."""
+    """u_j|i = W_ij u_i: one matrix for each pair of child and parent."""
 
     def reset_parameters(self) -> None:
         self.weight = self.weights(self.known_children(), self.out_capsules, self.in_dim, self.out_dim)
@@ -166,7 +169,7 @@ class FullVotes(VoteTransform):
 
 
 class SharedVotes(VoteTransform):
-    """u_j|i = W_j u_i: a matrix for every parent, so any number of children will do."""
+    """u_j|i = W_j u_i: one matrix for each parent, for any number of children."""
 
     shared_bias = True
 
@@ -187,7 +190,7 @@ class SharedVotes(VoteTransform):
 
 
 class FactorisedVotes(VoteTransform):
-    """u_j|i = W_j W~_i u_i: a matrix for every child and one for every parent."""
+    """u_j|i = W_j W~_i u_i: one matrix for each child and one for each parent."""
 
     shared_bias = True
 
@@ -228,7 +231,7 @@ class FactorisedVotes(VoteTransform):
 
 
 class MatrixVotes(VoteTransform):
-    """V_ij = P_i W_ij: poses are square matrices, row-major, and multiply from the left."""
+    """V_ij = P_i W_ij: poses are square matrices in row-major order, multiplied from the left."""
 
     def fan_in(self) -> int:
         return math.isqrt(self.in_dim)
@@ -237,7 +240,7 @@ class MatrixVotes(VoteTransform):
         return math.isqrt(self.out_dim)
 
     def vote_std(self) -> float:
-        """The same from matrices whose numbers, not whose length, are of size one."""
+        """The expected standard deviation of initial vote components, for pose components of standard deviation one."""
         return self.fan_in() ** 0.5 * (1 / self.fan_in() if self.normalize else self.std)
 
     def reset_parameters(self) -> None:
@@ -260,7 +263,7 @@ class MatrixVotes(VoteTransform):
         return Linear(self.scaled(self.weight)) if self.bias is None else None
 
 
-# What says how votes are made: whoever changes one of these makes other votes than `linear` of a class before.
+# The methods that determine votes: if a subclass overrides one of them, an inherited `linear` no longer describes them.
 MAKING = ("linear", "transform", "ready", "weights_once", "vote", "forward", "scaled", "_with_bias")
 
 VOTES: dict[str, type[VoteTransform]] = {
@@ -274,6 +277,9 @@ VOTES: dict[str, type[VoteTransform]] = {
 def make_votes(
     name: str, in_capsules: int | None, out_capsules: int, in_dim: int, out_dim: int, **options: Any
 ) -> VoteTransform:
-    """A vote transform by name; `VOTES` lists the names."""
+    """Create a vote transform by name; `VOTES` lists the names.
+
+    in_capsules, out_capsules, in_dim, out_dim and options: see `VoteTransform`.
+    """
     check_choice("make_votes", "votes", name, list(VOTES))
     return VOTES[name](in_capsules, out_capsules, in_dim, out_dim, **options)

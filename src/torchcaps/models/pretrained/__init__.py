@@ -1,6 +1,6 @@
-"""Trained networks that come along: weights, and what is known of them. `scripts/pretrain.py` makes them anew.
+"""Trained networks that are part of the package. `scripts/pretrain.py` trains them again.
 
-Each has a folder: metadata.json (what it is and how well it does), config.json (every option of its training, for
+Each has a folder: metadata.json (description and test accuracy), config.json (every option of its training, for
 `torchcaps train --config`) and model.safetensors (the weights in float16).
 """
 
@@ -20,14 +20,14 @@ PRETRAINED = tuple(sorted(path.parent.name for path in FOLDER.glob("*/metadata.j
 
 
 def pretrained_metadata(name: str) -> dict[str, Any]:
-    """What is known of a trained network: its title, model, options, image_shape, classes, data and test accuracy."""
+    """The metadata of a trained network: its title, model, options, image_shape, classes, data and test accuracy."""
     check_choice("load_pretrained", "name", name, PRETRAINED)
     metadata: dict[str, Any] = json.loads((FOLDER / name / "metadata.json").read_text())
     return metadata
 
 
 def load_pretrained(name: str = "mnist-efficient") -> ImageModel:
-    """A trained network by name, ready to use, without a download. `PRETRAINED` lists the names."""
+    """Load a trained network by name, in evaluation mode, without a download. `PRETRAINED` lists the names."""
     metadata = pretrained_metadata(name)
     options: dict[str, Any] = {
         word: tuple(value) if isinstance(value, list) else value for word, value in metadata["options"].items()

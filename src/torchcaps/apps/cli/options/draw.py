@@ -15,8 +15,7 @@ Picture = Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")]
 
 @dataclass(frozen=True)
 class DrawClusters:
-    """Draw a routing at work on points in the plane: the couplings and centers of every iteration, and what it
-    descends."""
+    """Draw a routing of points in the plane: couplings and centers of every iteration, and the objective."""
 
     routing: Annotated[str, arg(metavar="NAME")] = "em"
     """dynamic, kmeans, entropy, gaussian, em, heinsen, variational, kde or inverted; its options behind commas, as in
