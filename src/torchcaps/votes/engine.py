@@ -20,7 +20,7 @@ from torch import Tensor
 
 from torchcaps._core.types import Routed
 from torchcaps.votes.algebra import AnotherBackendError, Votes
-from torchcaps.votes.competition import OverPairs
+from torchcaps.votes.competition import Competition, OverPairs
 from torchcaps.votes.job import WANTED, Job, Part
 from torchcaps.votes.tiling import tiled
 
@@ -79,13 +79,18 @@ class Backend(Protocol):
 
 
 class PlanOfVotes(Plan):
-    """A plan that gives votes of gathered children to the routing. make: votes of a tile. cast: what results become."""
+    """A plan that gives votes of gathered children to the routing.
+
+    make: votes of a tile. cast: the dtype of results; None: as they are. competition: in place of the layer's own.
+    """
 
     make: Callable[[Part, tuple[Tensor, ...]], Votes | Tensor]
     cast: torch.dtype | None = None
+    competition: Competition | None = None
 
     def route(self, part: Part, weights: tuple[Tensor, ...], routing: Any) -> Iterable[Tensor]:
-        over_parents = self.job.gathered.over_parents if part.pairs is None else OverPairs(part.pairs)
+        usual = self.competition or self.job.gathered.over_parents
+        over_parents = usual if part.pairs is None else OverPairs(part.pairs)
         beside = {"mask": part.mask, "couplings": part.couplings, "over_parents": over_parents}
         if part.kept is not None:
             beside["kept"] = part.kept

@@ -17,16 +17,37 @@ from torchcaps._core.memory import highest_memory
 Run = Callable[[], Any]
 
 
-def interleaved(runs: dict[str, Run], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each run, in turns, so that a noisy machine is noisy for all; a first turn warms up."""
+def interleaved(runs: dict[str, Run], repeats: int, device: torch.device | None = None) -> dict[str, list[float]]:
+    """Seconds of each run, in turns, so that a noisy machine is noisy for all; a first turn warms up.
+
+    device: the one that computes; where that is no CPU, a run ends when the device has done all its work.
+    """
     times: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(repeats + 1):
         for name, run in runs.items():
+            wait_for(device)
             start = time.perf_counter()
             run()
+            wait_for(device)
             if turn:
                 times[name].append(time.perf_counter() - start)
     return times
+
+
+def wait_for(device: torch.device | None) -> None:
+    """Wait until a device has done what it was asked to do."""
+    if device is not None and device.type != "cpu":
+        torch.get_device_module(device).synchronize()
+
+
+def peak_on_device(run: Run, device: torch.device) -> int:
+    """The most bytes that a run takes on a GPU, beside what was there before."""
+    torch.cuda.synchronize(device)
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    run()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before
 
 
 def middle(values: list[float]) -> float:
@@ -64,12 +85,12 @@ def _watch(pipe: Any, make: Callable[..., Run], arguments: tuple[Any, ...], thre
     pipe.send(None if before is None or after is None else after - before)
 
 
-def machine_peaks() -> tuple[float, float]:
+def machine_peaks(device: torch.device | None = None) -> tuple[float, float]:
     """What a large matrix product and a large copy reach here: operations and bytes a second, in float32."""
-    square = torch.randn(1536, 1536)
+    square = torch.randn(1536, 1536, device=device)
     room = torch.empty_like(square)
-    product = min(interleaved({"product": lambda: torch.mm(square, square, out=room)}, 7)["product"])
-    source = torch.ones(2**25)
+    product = min(interleaved({"product": lambda: torch.mm(square, square, out=room)}, 7, device)["product"])
+    source = torch.ones(2**25, device=device)
     target = torch.empty_like(source)
-    copy = min(interleaved({"copy": lambda: target.copy_(source)}, 7)["copy"])
+    copy = min(interleaved({"copy": lambda: target.copy_(source)}, 7, device)["copy"])
     return 2 * 1536**3 / product, 2 * source.numel() * 4 / copy

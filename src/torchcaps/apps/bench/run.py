@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ from torchcaps._core.fields import as_json
 from torchcaps._core.files import atomic_write
 from torchcaps.apps.bench.cases import CASES, Built, Results, step
 from torchcaps.apps.bench.exported import time_export
-from torchcaps.apps.bench.measure import interleaved, machine_peaks, middle, peak_memory
+from torchcaps.apps.bench.machine import machine_lines
+from torchcaps.apps.bench.measure import interleaved, machine_peaks, middle, peak_memory, peak_on_device
 from torchcaps.apps.bench.steps import time_step
 from torchcaps.apps.export import missing_package
 from torchcaps.votes.native import describe
@@ -38,15 +38,29 @@ GROWTH: dict[str, dict[str, tuple[int, ...]]] = {
 }
 
 
-def bench(names: tuple[str, ...], repeats: int, memory: bool = True, out: Path | None = None) -> list[dict[str, Any]]:
+def bench(
+    names: tuple[str, ...],
+    repeats: int,
+    memory: bool = True,
+    out: Path | None = None,
+    device: torch.device | None = None,
+) -> list[dict[str, Any]]:
     """Time these cases (all of them if none is named), print a table, and write the figures to a file if asked."""
-    print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, float32")
-    print(f"native functions {describe()}")
-    operations, traffic = machine_peaks()
+    device = torch.device("cpu") if device is None else device
+    print("\n".join(machine_lines(device)), "\n")
+    with device:  # the tensors of both sides are made there
+        return _bench(names, repeats, memory, out, device)
+
+
+def _bench(
+    names: tuple[str, ...], repeats: int, memory: bool, out: Path | None, device: torch.device
+) -> list[dict[str, Any]]:
+    operations, traffic = machine_peaks(device)
     print(f"peak of a matrix product {operations / 1e9:.0f} GFLOP/s, of a copy {traffic / 1e9:.0f} GB/s\n")
     print(f"{'':18}{'textbook':>26}{'torchcaps':>26}{'ratio':>9}")
     rows: list[dict[str, Any]] = []
-    for name in names or (*CASES, STEP, *([EXPORT] if missing_package() is None else [])):
+    on_cpu = device.type == "cpu"
+    for name in names or (*CASES, *((STEP, *([EXPORT] if missing_package() is None else [])) if on_cpu else ())):
         if name in (EXPORT, STEP):
             rows += time_export(repeats) if name == EXPORT else time_step(repeats)
             continue
@@ -56,17 +70,18 @@ def bench(names: tuple[str, ...], repeats: int, memory: bool = True, out: Path |
         if built.plan is not None:
             print(f"  {built.plan()}")
         for work in ("forward", "forward + backward") if CASES[name].forward else ("forward + backward",):
-            row = _timed(name, built, work, repeats)
+            row = _timed(name, built, work, repeats, device)
             if work != "forward" and built.operations is not None and built.bytes is not None:
                 least = max(built.operations / operations, built.bytes / traffic)
                 row["roofline"] = least / middle(row["seconds"]["torchcaps"])
                 print(f"  {'of the roofline':16}{'':>26}{row['roofline']:>25.0%}")
             rows.append(row)
         if memory and name in MEMORY:
-            rows.append(_memory(name))
+            rows.append(_memory(name) if on_cpu else _memory_on(name, device))
     if out is not None:
         machine = {
             "threads": torch.get_num_threads(),
+            "device": device.type,
             "operations": operations,
             "bytes": traffic,
             "native": describe(),
@@ -95,8 +110,8 @@ def _works(built: Built, work: str) -> dict[str, Callable[[], None]]:
     return {"textbook": job(built.textbook), "torchcaps": job(built.torchcaps)}
 
 
-def _timed(name: str, built: Built, work: str, repeats: int) -> dict[str, Any]:
-    times = interleaved(_works(built, work), repeats)
+def _timed(name: str, built: Built, work: str, repeats: int, device: torch.device) -> dict[str, Any]:
+    times = interleaved(_works(built, work), repeats, device)
     ratio = middle(times["textbook"]) / middle(times["torchcaps"])
     cells = [f"{_ms(middle(times[side]))} ({_ms(min(times[side]))}-{_ms(max(times[side]))}) ms" for side in SIDES]
     print(f"  {work:16}{cells[0]:>26}{cells[1]:>26}{ratio:>8.1f}x", flush=True)
@@ -104,7 +119,7 @@ def _timed(name: str, built: Built, work: str, repeats: int) -> dict[str, Any]:
 
 
 def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.0f}"
+    return f"{1e3 * seconds:.0f}" if seconds > 0.02 else f"{1e3 * seconds:.2f}"
 
 
 def _memory(name: str) -> dict[str, Any]:
@@ -115,6 +130,16 @@ def _memory(name: str) -> dict[str, Any]:
             f"batch {batch}: {'-' if peak is None else f'{peak / 2**20:,.0f} MB'}"
             for batch, peak in found[side].items()
         )
+        print(f"  peak memory, {side}: {cells}", flush=True)
+    return {"case": name, "work": "memory", "bytes": found}
+
+
+def _memory_on(name: str, device: torch.device) -> dict[str, Any]:
+    """Peak memory on a GPU, at the batch sizes that both sides have."""
+    found: dict[str, dict[int, int]] = {}
+    for side in SIDES:
+        found[side] = {batch: peak_on_device(_one_step(name, side, batch), device) for batch in MEMORY[name][side]}
+        cells = ", ".join(f"batch {batch}: {peak / 2**20:,.0f} MB" for batch, peak in found[side].items())
         print(f"  peak memory, {side}: {cells}", flush=True)
     return {"case": name, "work": "memory", "bytes": found}
 

@@ -38,6 +38,7 @@ more:
   studio [RUN]     play in the browser: points to cluster, digits to draw, routing trees
   list WHAT        what there is: models, routings, datasets or runs
   bench            time layers and models against their textbook versions
+  doctor           what this machine can do, and which backends make votes here
 
 examples:
   torchcaps train                                    5,000 digits that come along, a few minutes

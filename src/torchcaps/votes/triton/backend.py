@@ -21,9 +21,9 @@ PAIR_NUMBERS = 4  # of a pair of child and parent, that are in memory at once
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
-def interpreted() -> bool:
-    """Does Triton's interpreter run kernels, on CPU tensors?"""
-    return os.environ.get("TRITON_INTERPRET") == "1"
+def serves(device: torch.device) -> bool:
+    """Do kernels run on this device: a GPU, or a CPU where Triton's interpreter runs them?"""
+    return device.type == "cuda" or (device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1")
 
 
 class Triton:
@@ -33,7 +33,7 @@ class Triton:
 
     def plan(self, job: Job) -> Plan | Refusal:
         poses = job.gathered.children.poses
-        if poses.device.type != "cuda" and not (interpreted() and poses.device.type == "cpu"):
+        if not serves(poses.device):
             return Refusal(f"it computes on GPUs, not on {poses.device.type}")
         if os.environ.get("TORCHCAPS_TRITON") == "0":
             return Refusal("TORCHCAPS_TRITON is 0")
@@ -68,4 +68,8 @@ class Triton:
 
         plan = plan_of_votes(self.name, job, weights, PAIR_NUMBERS, make, moved)
         plan.cast = poses.dtype if poses.dtype in HALVES and not autocasting(poses.device.type) else None
+        if job.gathered.windows is not None and not job.gathered.over_parents.local:
+            from torchcaps.votes.triton.grid import GridInKernels
+
+            plan.competition = GridInKernels(job.gathered.windows)
         return plan

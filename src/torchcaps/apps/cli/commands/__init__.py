@@ -6,6 +6,7 @@ from torchcaps._core.extensions import Registry
 from torchcaps.apps.cli.commands.attack import attack_command
 from torchcaps.apps.cli.commands.bench import bench_command
 from torchcaps.apps.cli.commands.compare import compare_command, viewpoint_command
+from torchcaps.apps.cli.commands.doctor import doctor_command
 from torchcaps.apps.cli.commands.draw import draw_command
 from torchcaps.apps.cli.commands.evaluate import evaluate_command
 from torchcaps.apps.cli.commands.explain import explain_command
@@ -38,6 +39,7 @@ _OWN: dict[str, Callable[[list[str]], None]] = {
     "studio": studio_command,
     "list": list_command,
     "bench": bench_command,
+    "doctor": doctor_command,
 }
 # A command is a function of the words behind its name; the first line of its docstring is its line of help.
 COMMANDS: Registry[Callable[[list[str]], None]] = Registry("torchcaps.commands", _OWN)

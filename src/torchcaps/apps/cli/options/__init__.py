@@ -1,7 +1,7 @@
 """What the commands beside training take."""
 
 from torchcaps.apps.cli.options.analysis import Attack, Health, Jumble, Strange
-from torchcaps.apps.cli.options.basic import Bench, Evaluate, Explain, List, Predict, Similar, TextInputs
+from torchcaps.apps.cli.options.basic import Bench, Doctor, Evaluate, Explain, List, Predict, Similar, TextInputs
 from torchcaps.apps.cli.options.compare import Compare, Report, Viewpoint
 from torchcaps.apps.cli.options.draw import (
     DrawAgreement,
@@ -21,6 +21,7 @@ __all__ = [
     "Attack",
     "Bench",
     "Compare",
+    "Doctor",
     "DrawAgreement",
     "DrawClusters",
     "DrawConvergence",

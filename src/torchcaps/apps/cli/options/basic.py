@@ -118,3 +118,13 @@ class Bench:
     """Write the figures here too."""
     growth: Annotated[Path | None, arg(metavar="PICTURE", help_behavior_hint="")] = None
     """Instead: draw how the cost grows with batch, children, parents, pose size and iterations."""
+    device: Annotated[str, arg(metavar="NAME")] = "cpu"
+    """cpu or cuda: the same table on a GPU, with the same check of numbers first."""
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Tell what this machine can do: compiler, native functions, Triton, GPU, threads; and which backends serve."""
+
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """auto, cpu, cuda or mps."""
