@@ -55,7 +55,10 @@ def test_the_lock_names_no_place():
 
 def test_the_lock_takes_the_cpu_build_of_torch():
     assert LOCK["torch"]["version"].endswith("+cpu")
-    assert not [name for name in LOCK if name.startswith(("nvidia", "cuda", "triton"))]
+    assert not [name for name in LOCK if name.startswith(("nvidia", "cuda"))]
+    asked_by = re.search(r"^triton==.*?# via(.*?)^[a-z]", TEXT, re.MULTILINE | re.DOTALL).group(1)
+    assert "torchcaps" in asked_by  # the extra gpu, for the tests
+    assert "torch\n" not in asked_by
 
 
 def test_a_release_lists_all_packages_with_versions_and_hashes(tmp_path):
