@@ -1,9 +1,12 @@
 """Routings and layers equal their compiled selves, in one graph; and run under autocast."""
 
+import copy
+
 import pytest
 import torch
 
 import torchcaps as tc
+from torchcaps.votes.operator import parameters_of
 
 ROUTING_CASES = [
     ("dynamic", {}),
@@ -166,3 +169,42 @@ def test_inverse_temperature_can_rise_without_compiling_anew():
     hot = compiled(votes, activations).activations
     assert (hot - cold).abs().max() > 1e-2
     assert len(graphs) == 1
+
+
+def test_a_compiled_layer_is_one_operator_that_keeps_torchs_rules():
+    """So that tiles and kernels stay behind it: compilers would make all votes of a batch."""
+    layer = tc.ConvCapsules2d(2, 3, 16, 16, 3, votes="matrix", routing="em", iterations=2)
+    children = grid()
+    poses, activations = children.poses.requires_grad_(), children.activations.requires_grad_()
+    given = (poses, activations, None, parameters_of(layer), layer._handle)
+    torch.library.opcheck(torch.ops.torchcaps.route.default, given)
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append([str(node.target) for node in graph.graph.nodes if node.op == "call_function"])
+        return graph.forward
+
+    torch.compiler.reset()
+    torch.compile(layer, fullgraph=True, backend=backend)(children)
+    assert any("torchcaps.route" in target for target in graphs[0])
+    assert len(graphs[0]) < 20  # votes, iterations and competition are not among them
+
+
+def test_a_compiled_copy_of_a_layer_is_a_layer_of_its_own():
+    layer = tc.DenseCapsules(6, 3, 4, 4, routing="em")
+    other = copy.deepcopy(layer)
+    other.routing.inverse_temperature.fill_(5.0)
+    children = tc.Capsules(torch.randn(2, 6, 4), torch.rand(2, 6))
+    torch.compiler.reset()
+    compiled = torch.compile(other, fullgraph=True, backend="aot_eager")(children)
+    torch.testing.assert_close(compiled.activations, other(children).activations)
+    assert (compiled.activations - layer(children).activations).abs().max() > 1e-2
+
+
+def test_layers_that_draw_or_are_exported_show_their_operations_to_the_compiler():
+    layer = tc.DenseCapsules(6, 3, 4, 4, sampling=0.5)
+    children = tc.Capsules(torch.randn(2, 6, 4), torch.rand(2, 6))
+    assert not layer._is_operator(layer.gather(children))
+    assert layer.eval()._is_operator(layer.gather(children))
+    program = torch.export.export(layer, (children,))
+    assert "torchcaps.route" not in str(program.graph)

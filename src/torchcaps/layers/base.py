@@ -17,6 +17,7 @@ from torchcaps.routing import Routing
 from torchcaps.votes import backends as _backends  # noqa: F401  (the engine knows them from here on)
 from torchcaps.votes.engine import Plan, choose, route
 from torchcaps.votes.job import Gathered, Job
+from torchcaps.votes.operator import handle, parameters_of
 from torchcaps.votes.tiling import tile_bytes
 from torchcaps.votes.transforms import VoteTransform
 
@@ -76,6 +77,7 @@ class RoutedLayer(nn.Module):
         self.norm = nn.LayerNorm(in_dim) if normalize_poses else None
         self.skip = skip
         self._said: set[str] = set()  # plans that were logged
+        self._handle = handle(self)  # for compilers
         if std is None and not isinstance(votes, VoteTransform) and not self.routing.parents_are_means:
             children = expected_children or in_capsules or 1024
             length = math.sqrt(in_dim) if normalize_poses else 0.7  # of a child
@@ -83,6 +85,10 @@ class RoutedLayer(nn.Module):
             start = (rivals or out_capsules) / (vote * math.sqrt(children))
             # Few children of a dense layer would need votes so long that the first couplings are all or nothing.
             self.transform.rescale_weights(start if rivals else min(start, 0.4 / vote))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]  # torch has no types for it
+        self._handle = handle(self)  # a copy is a layer of its own
 
     def gather(self, children: Capsules) -> Gathered:
         """The children of every parent, as they vote."""
@@ -151,8 +157,19 @@ class RoutedLayer(nn.Module):
         return self._parents(children, self.gather(children))
 
     def _parents(self, children: Capsules, gathered: Gathered) -> Capsules:
-        poses, activations = route(self._job(gathered), 2, self._said)
+        if torch.compiler.is_compiling() and self._is_operator(gathered):
+            known = gathered.children
+            found = torch.ops.torchcaps.route(*known, parameters_of(self), self._handle)
+            poses, activations = found
+        else:
+            poses, activations = route(self._job(gathered), 2, self._said)
         return self._joined(poses, activations, children, gathered)
+
+    def _is_operator(self, gathered: Gathered) -> bool:
+        """May a compiler see the layer as one operator? Not in an exported program, which must stand for itself."""
+        draws = self.routing.training and self.routing.sampling < 1  # the backward pass would draw others
+        whole = gathered.pairs is None and gathered.children.poses.is_floating_point() and self.tile_bytes != 0
+        return whole and not draws and not torch.compiler.is_exporting()
 
     def route(self, children: Capsules, couplings: Tensor | None = None) -> Routed:
         """The parents together with the couplings that made them; from given couplings (in that shape) if any."""
