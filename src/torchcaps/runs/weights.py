@@ -67,8 +67,15 @@ def check_room(model: torch.nn.Module) -> None:
 
 def refused(path: Path, reason: str) -> Exception:
     """The error for a file of weights that cannot be used."""
-    first = reason.splitlines()[0] if reason else "a broken file"
-    return input_error(str(path), "the weights of this run", first, "Train or copy it anew.")
+    return input_error(str(path), "the weights of this run", first_reason(reason), "Train or copy it anew.")
+
+
+def first_reason(reason: str) -> str:
+    """The first line of a library's error that says something: torch heads a list of them with a line that does not."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("Error(s) in loading state_dict"):
+        lines = lines[1:]
+    return lines[0].rstrip(":. ") if lines else "a broken file"
 
 
 def _sum(state: dict[str, Tensor]) -> str:
