@@ -18,7 +18,7 @@ from torchcaps._core.locks import locked
 from torchcaps._core.types import Capsules
 from torchcaps.analysis.evaluate import eval_mode
 from torchcaps.data import AUGMENTATIONS, DATASETS, Splits, make_parts, open_data
-from torchcaps.data.own import as_examples, hold_out_share, with_classes
+from torchcaps.data.own import as_examples, classes_of, hold_out_share, with_classes
 from torchcaps.models import TextModel, draws
 from torchcaps.models.recipes import COMMON, HasRecipes
 from torchcaps.runs.config import Schedule, TrainConfig
@@ -123,8 +123,11 @@ def _resume(model: nn.Module, data: tuple[Any, Any, Any], classes: Sequence[str]
     from torchcaps.train.engine import fit_run
 
     run = Run.open(folder, network=model)
-    parts = _parts(run.config, *data, classes or run.metadata.classes)
-    run = dataclasses.replace(run, parts=_with_classes(parts, _answer(model, parts.train), run.metadata.classes))
+    known = run.metadata.classes
+    if classes is None and not set(map(str, classes_of(data[0]) or ())) <= set(known):
+        classes = known  # the classes of the Dataset were renamed when the run began
+    parts = _parts(run.config, *data, classes, known)
+    run = dataclasses.replace(run, parts=_with_classes(parts, _answer(model, parts.train), known))
     parts = run.load_parts()
     if run.metadata.stopped:
         run.load_into(model)
@@ -142,7 +145,14 @@ def _name_of(data: Any) -> str:
     return "(arrays)" if isinstance(data, tuple | list) else f"({type(data).__name__})"
 
 
-def _parts(config: TrainConfig, train: Any, validation: Any, test: Any, classes: Sequence[str] | None) -> Splits:
+def _parts(
+    config: TrainConfig,
+    train: Any,
+    validation: Any,
+    test: Any,
+    classes: Sequence[str] | None,
+    known: Sequence[str] | None = None,
+) -> Splits:
     """The data in their parts. Missing validation data are held out of training data; missing test data are empty."""
     if isinstance(train, str | Path):
         if validation is not None or test is not None:
@@ -150,14 +160,14 @@ def _parts(config: TrainConfig, train: Any, validation: Any, test: Any, classes:
             raise input_error("fit", "no other data beside a folder, file or name", "both", remedy)
         found = open_data(_name_of(train), validation=config.validation, seed=config.seed)
         return make_parts(found, validation=config.validation, test=config.test, seed=config.seed)
-    known = as_examples("fit", train, classes)
-    names = classes or known.classes or None
+    rest: Any = as_examples("fit", train, classes, known)
+    names = rest.classes or None
     if validation is None:
-        known, held = hold_out_share("fit", known, config.validation, config.seed)
+        rest, held = hold_out_share("fit", rest, config.validation, config.seed)
     else:
-        held = as_examples("fit", validation, names)
+        held = as_examples("fit", validation, classes, names)
     empty = hold_out_share("fit", held, 0.0, 0)[1]
-    return Splits(known, held, empty if test is None else as_examples("fit", test, names))
+    return Splits(rest, held, empty if test is None else as_examples("fit", test, classes, names))
 
 
 def _answer(model: nn.Module, data: Any) -> Capsules:

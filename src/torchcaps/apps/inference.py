@@ -53,7 +53,7 @@ def evaluate(
             raise input_error("evaluate", "a run for files", "a network alone", "Give (inputs, labels) or a Dataset.")
         examples = parts_for(run, str(data)).test
     else:
-        examples = as_examples("evaluate", data, classes or (run.metadata.classes if run is not None else None))
+        examples = as_examples("evaluate", data, classes, None if run is None else run.metadata.classes)
         examples = _readable(run, examples)
     if not len(examples):
         raise input_error("evaluate", f"examples in the {part} part", "none", "Give data, or another part.")
