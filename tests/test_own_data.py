@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import torchcaps as tc
+from tests.commands import run as run_command
 from torchcaps._core.errors import InputError
 from torchcaps.data import as_examples
 from torchcaps.data.own import with_classes
@@ -149,3 +150,44 @@ def test_truth_values_have_a_column_for_each_name(tmp_path):
     truth = np.zeros((6, 4), dtype=bool)
     with pytest.raises(InputError, match=r"truth values \[n y\] = \(6, 3\), got \(6, 4\)"):
         tc.fit(new_net(), (torch.rand(6, 20), truth), classes=("a", "b", "c"), epochs=1, out=tmp_path / "run")
+
+
+def test_resume_refuses_another_network_and_keeps_the_checkpoint(tmp_path):
+    run = tc.fit(new_net(), Rows(), epochs=1, out=tmp_path / "run")
+
+    class Other(Points):
+        def __init__(self):
+            super().__init__()
+            self.more = nn.Linear(2, 2)
+
+    for ask in (lambda: tc.fit(Other(), Rows(), resume=run.folder), lambda: tc.load(run.folder, model=Other())):
+        with pytest.raises(InputError, match=r"got Missing key.*Give a network like the one that was trained"):
+            ask()
+    assert run.checkpoint.exists()
+
+
+def test_resume_takes_calibrate(tmp_path, monkeypatch):
+    from torchcaps.train import prepare
+
+    run = tc.fit(new_net(), Rows(), epochs=1, calibrate=False, out=tmp_path / "run")
+    run.checkpoint.unlink()  # as if it had been killed in its first epoch
+    monkeypatch.setattr(prepare, "calibrate", lambda *given: pytest.fail("calibrated"))
+    tc.fit(new_net(), Rows(), resume=run.folder, calibrate=False)
+
+
+def test_the_command_line_says_how_a_run_of_python_goes_on(tmp_path, capsys):
+    tc.fit(new_net(), Rows(), epochs=1, out=tmp_path / "run")
+    assert run_command("train", "--resume", tmp_path / "run") == 2
+    assert f"torchcaps.fit(model, data, resume='{tmp_path / 'run'}')" in capsys.readouterr().err
+
+
+def test_a_network_may_use_a_layer_twice(tmp_path):
+    class Twice(Points):
+        def __init__(self):
+            super().__init__()
+            self.again = self.layer
+
+    net = Twice()
+    run = tc.fit(net, Rows(), epochs=1, out=tmp_path / "run")
+    loaded = tc.load(run.folder, model=Twice())
+    assert torch.equal(loaded.again.transform.weight, net.layer.transform.weight)

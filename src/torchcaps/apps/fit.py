@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,7 +25,7 @@ from torchcaps.models.recipes import COMMON, HasRecipes
 from torchcaps.runs.config import Schedule, TrainConfig
 from torchcaps.runs.metadata import RunMetadata
 from torchcaps.runs.recipes import check_given, completed
-from torchcaps.runs.run import Run
+from torchcaps.runs.run import GIVE_THE_SAME, Run
 from torchcaps.runs.runfolders import check_new, next_folder
 
 
@@ -64,8 +65,8 @@ def fit(
     that the data know, or numbers.
 
     out: the run folder; left out, a new one under runs/. resume: continue the interrupted run in this folder, with the
-    same network and data and no other options. calibrate: initialize the scales of capsule layers from the data
-    (`torchcaps.calibrate`); False for a network that is trained already.
+    same network, data, classes and calibrate, and no other options. calibrate: initialize the scales of capsule layers
+    from the data (`torchcaps.calibrate`); False for a network that is trained already.
 
     The other options are those of `torchcaps train`; left out, epochs, batch_size, lr, schedule, weight_decay and
     reconstruction are those of the model's recipe. epochs: passes through the training data. batch_size: examples in a
@@ -92,7 +93,8 @@ def fit(
         if given or out is not None:
             remedy = "Drop it: a run continues with its own options."
             raise input_error("fit", "no option beside resume", next(iter(given), "out"), remedy)
-        return _resume(model, (train_data, validation_data, test_data), classes, Path(resume))
+        data = (train_data, validation_data, test_data)
+        return _resume(model, data, classes, Path(resume), calibrated=not calibrate)
     config = TrainConfig(data=_name_of(train_data), out=None if out is None else Path(out), **given)
     _check(config)
     parts = _parts(config, train_data, validation_data, test_data, classes)
@@ -119,7 +121,9 @@ def _check(config: TrainConfig) -> None:
         check_new(config.out)
 
 
-def _resume(model: nn.Module, data: tuple[Any, Any, Any], classes: Sequence[str] | None, folder: Path) -> Run:
+def _resume(
+    model: nn.Module, data: tuple[Any, Any, Any], classes: Sequence[str] | None, folder: Path, *, calibrated: bool
+) -> Run:
     from torchcaps.train.engine import fit_run
 
     run = Run.open(folder, network=model)
@@ -130,10 +134,12 @@ def _resume(model: nn.Module, data: tuple[Any, Any, Any], classes: Sequence[str]
     run = dataclasses.replace(run, parts=_with_classes(parts, _answer(model, parts.train), known))
     parts = run.load_parts()
     if run.metadata.stopped:
-        run.load_into(model)
+        run.load_into(model, GIVE_THE_SAME)
         return run
+    if run.weights.exists():
+        run.load_into(deepcopy(model), GIVE_THE_SAME)
     with locked(folder):
-        return fit_run(run, parts, model)
+        return fit_run(run, parts, model, calibrated=calibrated)
 
 
 def _name_of(data: Any) -> str:
