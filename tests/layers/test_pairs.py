@@ -167,3 +167,13 @@ def test_wrong_pairs_get_one_sentence(pairs, sentence):
     layer, children = made("dynamic")
     with pytest.raises(ValueError, match=sentence):
         layer(children, pairs)
+
+
+def test_a_parent_without_a_pair_stays_silent_beside_a_skip():
+    layer = tc.DenseCapsules(4, 4, 8, 8, skip=True)
+    pairs = torch.ones(4, 4, dtype=torch.bool)
+    pairs[:, 2] = False
+    parents = layer(tc.Capsules(torch.randn(2, 4, 8), torch.rand(2, 4)), pairs)
+    assert parents.mask[:, 2].logical_not().all()
+    assert parents.poses[:, 2].abs().max() == 0
+    assert parents.activations[:, 2].abs().max() == 0
