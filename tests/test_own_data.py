@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, TensorDataset
 
 import torchcaps as tc
 from tests.commands import run as run_command
 from torchcaps._core.errors import InputError
-from torchcaps.data import as_examples
+from torchcaps.apps.report import write_report
+from torchcaps.data import TextSet, Vocabulary, as_examples
 from torchcaps.data.own import with_classes
 
 
@@ -191,3 +192,78 @@ def test_a_network_may_use_a_layer_twice(tmp_path):
     run = tc.fit(net, Rows(), epochs=1, out=tmp_path / "run")
     loaded = tc.load(run.folder, model=Twice())
     assert torch.equal(loaded.again.transform.weight, net.layer.transform.weight)
+
+
+@pytest.mark.parametrize("inputs", ["arrays", "dataset"])
+def test_images_as_floats_are_known_by_the_name_of_their_model(tmp_path, inputs):
+    images, labels = torch.rand(24, 1, 8, 8), torch.arange(24) % 3
+    model = tc.create_model("efficient", image_shape=(1, 8, 8), classes=3, capsules=4)
+    data = (images, labels) if inputs == "arrays" else TensorDataset(images, labels)
+    run = tc.fit(model, data, test_data=data, epochs=1, out=tmp_path / "run")
+    assert (run.config.model, run.metadata.image_shape) == ("efficient", (1, 8, 8))
+    torch.testing.assert_close(tc.load(run.folder)(images).activations, model(images).activations)
+    assert tc.evaluate(run.folder, data).count == 24
+    assert "efficient" in write_report(run, tmp_path / "report.html", count=8).read_text()
+
+
+def test_arrays_that_are_no_images_from_0_to_1_stay_arrays(tmp_path):
+    model = tc.create_model("efficient", image_shape=(1, 8, 8), classes=3, capsules=4)
+    run = tc.fit(model, (torch.randn(24, 1, 8, 8), torch.arange(24) % 3), epochs=1, out=tmp_path / "run")
+    assert run.metadata.kind == "arrays"
+    assert run_command("attack", run.folder) == 2
+
+
+def test_commands_for_images_name_what_a_run_is_on(tmp_path, capsys):
+    run = tc.fit(new_net(), Rows(), epochs=1, out=tmp_path / "run")
+    assert run_command("attack", run.folder) == 2
+    assert "on arrays" in capsys.readouterr().err
+
+
+def test_predict_takes_texts_from_any_iterable(tmp_path):
+    texts = [f"a {word} film" for word in ("good", "bad") * 8]
+    vocabulary = Vocabulary.build(texts)
+    data = TextSet(tuple(texts), torch.arange(16) % 2, ("up", "down"), vocabulary=vocabulary)
+    model = tc.create_model("text", vocabulary=len(vocabulary), classes=2, dim=8)
+    run = tc.fit(model, data, epochs=1, out=tmp_path / "run")
+    wanted = tc.predict(run, texts[:3])
+    assert tc.predict(run, (text for text in texts[:3])) == wanted
+    assert tc.predict(run, np.array(texts[:3])) == wanted
+
+
+def test_a_network_that_does_not_take_the_inputs_is_told_in_a_sentence(tmp_path):
+    with pytest.raises(InputError, match=r"Points: expected inputs that its forward takes, got \(2, 7\)") as caught:
+        tc.fit(new_net(), (torch.rand(9, 7), [0, 1, 2] * 3), epochs=1, out=tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert caught.value.__cause__ is not None
+
+
+class Turned(nn.Module):
+    """A network whose layer of classes is defined first."""
+
+    def __init__(self):
+        super().__init__()
+        self.classes = tc.DenseCapsules(6, 3, 4, 4, routing="em")
+        self.inner = tc.DenseCapsules(5, 6, 4, 4)
+
+    def forward(self, points):
+        poses = points.view(len(points), 5, 4)
+        return self.classes(self.inner(tc.Capsules(poses, tc.length(poses))))
+
+
+def test_the_layer_of_the_classes_is_not_guessed(tmp_path):
+    with pytest.raises(InputError, match="set readout = 'logistic' in the network"):
+        tc.fit(Turned(), Rows(), epochs=1, out=tmp_path / "run")
+    net = Turned()
+    net.readout = "logistic"
+    tc.fit(net, Rows(), epochs=1, out=tmp_path / "run")
+
+
+def test_a_network_without_weights_is_evaluated():
+    class Plain(nn.Module):
+        def forward(self, points):
+            poses = points[:, :12].view(-1, 3, 4)
+            return tc.Capsules(poses, tc.length(poses))
+
+    points = torch.rand(6, 20)
+    assert tc.evaluate(Plain(), (points, [0, 1, 2] * 2)).count == 6
+    assert len(tc.predict(Plain(), points)) == 6

@@ -18,9 +18,10 @@ from torchcaps._core.errors import InputError, check_choice, input_error, shape_
 from torchcaps._core.locks import locked
 from torchcaps._core.types import Capsules
 from torchcaps.analysis.evaluate import eval_mode
-from torchcaps.data import AUGMENTATIONS, DATASETS, Splits, make_parts, open_data
+from torchcaps.data import AUGMENTATIONS, DATASETS, ArraySet, Splits, make_parts, open_data
 from torchcaps.data.own import as_examples, classes_of, hold_out_share, with_classes
-from torchcaps.models import TextModel, draws
+from torchcaps.layers import RoutedLayer
+from torchcaps.models import ImageModel, TextModel, draws, readout_of
 from torchcaps.models.recipes import COMMON, HasRecipes
 from torchcaps.runs.config import Schedule, TrainConfig
 from torchcaps.runs.metadata import RunMetadata
@@ -180,8 +181,24 @@ def _answer(model: nn.Module, data: Any) -> Capsules:
     """The output of the network for two examples; an `InputError` if it has not one activation for each class."""
     owner = type(model).__name__
     few = data.batch(torch.arange(min(2, len(data))))
-    with torch.no_grad(), eval_mode(model) as device:
-        answer = model(few.inputs.to(device))
+    last: list[RoutedLayer] = []
+    hooks = [
+        module.register_forward_hook(lambda layer, *_: last.append(layer))
+        for module in model.modules()
+        if isinstance(module, RoutedLayer)
+    ]
+    try:
+        with torch.no_grad(), eval_mode(model) as device:
+            answer = model(few.inputs.to(device))
+    except (InputError, torch.OutOfMemoryError):
+        raise
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        shape = f"{shape_text(few.inputs.shape)} of {few.inputs.dtype} ({str(error).splitlines()[0].rstrip('. ')})"
+        remedy = "Give images as floats [n c h w], or change its forward."
+        raise input_error(owner, "inputs that its forward takes", shape, remedy) from error
+    finally:
+        for hook in hooks:
+            hook.remove()
     if not isinstance(answer, Capsules):
         remedy = "Return what the last capsule layer gives."
         raise input_error(owner, "a network that returns Capsules", f"a {type(answer).__name__}", remedy)
@@ -189,6 +206,9 @@ def _answer(model: nn.Module, data: Any) -> Capsules:
         got = shape_text(answer.activations.shape)
         remedy = "Flatten grids, and end with a layer of one capsule for each class."
         raise input_error(owner, f"activations [b y] = ({len(few.inputs)}, classes)", got, remedy)
+    if last and last[-1].routing.readout != readout_of(model) and not hasattr(model, "readout"):
+        remedy = f"Define the layer of the classes last, or set readout = {last[-1].routing.readout!r} in the network."
+        raise input_error(owner, "the capsule layer that is called last to be defined last", "another order", remedy)
     return answer
 
 
@@ -209,9 +229,8 @@ def _draft(model: nn.Module, config: TrainConfig, parts: Splits, *, in_python: b
     config = _with_recipe(model, config, parts, in_python)
     train = parts.train
     metadata = RunMetadata(train.classes, labels_per_image=train.labels_per_image, in_python=in_python)
-    if train.kind == "images":
-        metadata = dataclasses.replace(metadata, image_shape=train.image_shape)
-    elif train.kind == "texts":
+    metadata = dataclasses.replace(metadata, image_shape=_image_shape(model, train))
+    if train.kind == "texts":
         if train.vocabulary is None:
             remedy = "Give a data.TextSet with the vocabulary that the network was made for."
             raise input_error("fit", "texts with a vocabulary", "none", remedy)
@@ -226,6 +245,18 @@ def _draft(model: nn.Module, config: TrainConfig, parts: Splits, *, in_python: b
     folder = named.config.out or next_folder(dataclasses.replace(named.config, model=type(model).__name__))
     config = dataclasses.replace(named.config, out=folder)
     return dataclasses.replace(named, folder=folder, config=config, parts=parts)
+
+
+def _image_shape(model: nn.Module, train: Any) -> tuple[int, int, int] | None:
+    """The shape of images; of arrays too, where one of our networks reads them as images from 0 to 1."""
+    if train.kind == "images":
+        shape: tuple[int, int, int] = train.image_shape
+        return shape
+    if train.kind != "arrays" or not isinstance(model, ImageModel):
+        return None
+    some = train.inputs if isinstance(train, ArraySet) else train.batch(torch.arange(min(64, len(train)))).inputs
+    inside = some.is_floating_point() and float(some.amin()) >= 0 and float(some.amax()) <= 1
+    return model.image_shape if inside else None
 
 
 def _with_recipe(model: nn.Module, config: TrainConfig, parts: Splits, in_python: bool) -> TrainConfig:
