@@ -1,5 +1,6 @@
 """Data of a user's own: Datasets that draw at random, classes in another order, and labels that cannot be right."""
 
+import json
 import random
 
 import numpy as np
@@ -14,6 +15,7 @@ from torchcaps._core.errors import InputError
 from torchcaps.apps.report import write_report
 from torchcaps.data import TextSet, Vocabulary, as_examples
 from torchcaps.data.own import with_classes
+from torchcaps.runs.run import Run
 
 
 class Points(nn.Module):
@@ -267,3 +269,12 @@ def test_a_network_without_weights_is_evaluated():
     points = torch.rand(6, 20)
     assert tc.evaluate(Plain(), (points, [0, 1, 2] * 2)).count == 6
     assert len(tc.predict(Plain(), points)) == 6
+
+
+@pytest.mark.parametrize("network", ["", "`<img src=x>`", "a b", "a\n# heading"])
+def test_a_stranger_names_no_network_but_a_class(tmp_path, network):
+    run = tc.fit(new_net(), Rows(), epochs=1, out=tmp_path / "run")
+    told = json.loads((run.folder / "metadata.json").read_text())
+    (run.folder / "metadata.json").write_text(json.dumps({**told, "network": network}))
+    with pytest.raises(InputError, match="the name of a class as its network"):
+        Run.open(run.folder)
