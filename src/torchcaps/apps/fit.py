@@ -10,18 +10,16 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, get_args
 
-import torch
 from torch import nn
 
 from torchcaps._core.device import choose_device
-from torchcaps._core.errors import InputError, check_choice, input_error, shape_text
+from torchcaps._core.errors import InputError, check_choice, input_error
 from torchcaps._core.locks import locked
 from torchcaps._core.types import Capsules
-from torchcaps.analysis.evaluate import eval_mode
-from torchcaps.data import AUGMENTATIONS, DATASETS, ArraySet, Splits, make_parts, open_data
+from torchcaps.apps.networks import first_answer, image_shape_of
+from torchcaps.data import AUGMENTATIONS, DATASETS, Splits, make_parts, open_data
 from torchcaps.data.own import as_examples, classes_of, hold_out_share, with_classes
-from torchcaps.layers import RoutedLayer
-from torchcaps.models import ImageModel, TextModel, draws, readout_of
+from torchcaps.models import TextModel, draws
 from torchcaps.models.recipes import COMMON, HasRecipes
 from torchcaps.runs.config import Schedule, TrainConfig
 from torchcaps.runs.metadata import RunMetadata
@@ -99,7 +97,7 @@ def fit(
     config = TrainConfig(data=_name_of(train_data), out=None if out is None else Path(out), **given)
     _check(config)
     parts = _parts(config, train_data, validation_data, test_data, classes)
-    parts = _with_classes(parts, _answer(model, parts.train), classes)
+    parts = _with_classes(parts, first_answer(model, parts.train), classes)
     run = _draft(model, config, parts, in_python=not isinstance(train_data, str | Path))
     with ExitStack() as held:
         lock_new(run.folder, held)
@@ -132,7 +130,7 @@ def _resume(
     if classes is None and not set(map(str, classes_of(data[0]) or ())) <= set(known):
         classes = known  # the classes of the Dataset were renamed when the run began
     parts = _parts(run.config, *data, classes, known)
-    run = dataclasses.replace(run, parts=_with_classes(parts, _answer(model, parts.train), known))
+    run = dataclasses.replace(run, parts=_with_classes(parts, first_answer(model, parts.train), known))
     parts = run.load_parts()
     if run.metadata.stopped:
         run.load_into(model, GIVE_THE_SAME)
@@ -177,41 +175,6 @@ def _parts(
     return Splits(rest, held, empty if test is None else as_examples("fit", test, classes, names))
 
 
-def _answer(model: nn.Module, data: Any) -> Capsules:
-    """The output of the network for two examples; an `InputError` if it has not one activation for each class."""
-    owner = type(model).__name__
-    few = data.batch(torch.arange(min(2, len(data))))
-    last: list[RoutedLayer] = []
-    hooks = [
-        module.register_forward_hook(lambda layer, *_: last.append(layer))
-        for module in model.modules()
-        if isinstance(module, RoutedLayer)
-    ]
-    try:
-        with torch.no_grad(), eval_mode(model) as device:
-            answer = model(few.inputs.to(device))
-    except (InputError, torch.OutOfMemoryError):
-        raise
-    except (IndexError, RuntimeError, TypeError, ValueError) as error:
-        shape = f"{shape_text(few.inputs.shape)} of {few.inputs.dtype} ({str(error).splitlines()[0].rstrip('. ')})"
-        remedy = "Give images as floats [n c h w], or change its forward."
-        raise input_error(owner, "inputs that its forward takes", shape, remedy) from error
-    finally:
-        for hook in hooks:
-            hook.remove()
-    if not isinstance(answer, Capsules):
-        remedy = "Return what the last capsule layer gives."
-        raise input_error(owner, "a network that returns Capsules", f"a {type(answer).__name__}", remedy)
-    if answer.activations.ndim != 2 or len(answer.activations) != len(few.inputs) or answer.activations.shape[1] < 2:
-        got = shape_text(answer.activations.shape)
-        remedy = "Flatten grids, and end with a layer of one capsule for each class."
-        raise input_error(owner, f"activations [b y] = ({len(few.inputs)}, classes)", got, remedy)
-    if last and last[-1].routing.readout != readout_of(model) and not hasattr(model, "readout"):
-        remedy = f"Define the layer of the classes last, or set readout = {last[-1].routing.readout!r} in the network."
-        raise input_error(owner, "the capsule layer that is called last to be defined last", "another order", remedy)
-    return answer
-
-
 def _with_classes(parts: Splits, answer: Capsules, classes: Sequence[str] | None) -> Splits:
     """The parts with a name for each class of the network; an `InputError` if the data have other classes."""
     count = answer.activations.shape[1]
@@ -229,7 +192,7 @@ def _draft(model: nn.Module, config: TrainConfig, parts: Splits, *, in_python: b
     config = _with_recipe(model, config, parts, in_python)
     train = parts.train
     metadata = RunMetadata(train.classes, labels_per_image=train.labels_per_image, in_python=in_python)
-    metadata = dataclasses.replace(metadata, image_shape=_image_shape(model, train))
+    metadata = dataclasses.replace(metadata, image_shape=image_shape_of(model, train))
     if train.kind == "texts":
         if train.vocabulary is None:
             remedy = "Give a data.TextSet with the vocabulary that the network was made for."
@@ -245,18 +208,6 @@ def _draft(model: nn.Module, config: TrainConfig, parts: Splits, *, in_python: b
     folder = named.config.out or next_folder(dataclasses.replace(named.config, model=type(model).__name__))
     config = dataclasses.replace(named.config, out=folder)
     return dataclasses.replace(named, folder=folder, config=config, parts=parts)
-
-
-def _image_shape(model: nn.Module, train: Any) -> tuple[int, int, int] | None:
-    """The shape of images; of arrays too, where one of our networks reads them as images from 0 to 1."""
-    if train.kind == "images":
-        shape: tuple[int, int, int] = train.image_shape
-        return shape
-    if train.kind != "arrays" or not isinstance(model, ImageModel):
-        return None
-    some = train.inputs if isinstance(train, ArraySet) else train.batch(torch.arange(min(64, len(train)))).inputs
-    inside = some.is_floating_point() and float(some.amin()) >= 0 and float(some.amax()) <= 1
-    return model.image_shape if inside else None
 
 
 def _with_recipe(model: nn.Module, config: TrainConfig, parts: Splits, in_python: bool) -> TrainConfig:
