@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import torchcaps as tc
@@ -55,6 +56,8 @@ def test_a_hub_reads_the_card(tmp_path):
 def test_what_cannot_be_saved_is_told(tmp_path):
     with pytest.raises(InputError, match="a network of create_model"):
         tc.save_pretrained(tc.models.EfficientCapsNet((1, 8, 8), 3, capsules=4), tmp_path)
+    with pytest.raises(InputError, match="a network of create_model, got Linear"):
+        tc.save_pretrained(nn.Linear(2, 2), tmp_path)
     model = tc.create_model("efficient", image_shape=(1, 8, 8), classes=3, encoder=nn.Conv2d(1, 16, 3))
     with pytest.raises(InputError, match="options that can be stored as JSON, got encoder"):
         tc.save_pretrained(model, tmp_path)
@@ -72,6 +75,7 @@ def test_what_cannot_be_saved_is_told(tmp_path):
         {"options": {"capsules": 10**9}},
         {"options": {"nonsense": 1}},
         {"image_shape": [1]},
+        {"class_names": ["only one"]},
     ],
 )
 def test_a_strangers_folder_is_refused_in_a_sentence(tmp_path, change):
@@ -90,3 +94,36 @@ def test_broken_and_other_folders_are_refused(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"broken")
     with pytest.raises(InputError, match="a network that save_pretrained wrote"):
         tc.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"), [("missing", "Missing key"), ("more", "Unexpected key"), ("nan", "finite numbers")]
+)
+def test_weights_that_are_not_those_of_the_network_are_refused(tmp_path, change, message):
+    tc.save_pretrained(images_model(), tmp_path)
+    state = load_file(tmp_path / "model.safetensors")
+    name = next(name for name, tensor in state.items() if tensor.is_floating_point())
+    if change == "missing":
+        del state[name]
+    elif change == "more":
+        state["model.more"] = torch.zeros(1)
+    else:
+        state[name] = state[name] * float("nan")
+    save_file(state, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match=message) as caught:
+        tc.from_pretrained(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_folder_is_sent_to_load(tmp_path):
+    tc.save_pretrained(images_model(), tmp_path)
+    (tmp_path / "metadata.json").write_text("{}")
+    with pytest.raises(InputError, match=r"got a run folder\. Use torchcaps\.load"):
+        tc.from_pretrained(tmp_path)
+
+
+def test_from_pretrained_leaves_the_random_generator_alone(tmp_path):
+    tc.save_pretrained(images_model(), tmp_path)
+    before = torch.random.get_rng_state()
+    tc.from_pretrained(tmp_path)
+    assert torch.equal(torch.random.get_rng_state(), before)

@@ -1,5 +1,7 @@
 """Pair masks: a dense layer over the edges of a graph, for every routing and by every way to compute it."""
 
+import functools
+
 import pytest
 import torch
 
@@ -73,7 +75,7 @@ def test_every_way_to_compute_gives_the_same_over_pairs(routing, tile_bytes):
     assert last.objective is None
     plan = layer.plan(children, pairs)
     assert plan.backend == "dense"
-    assert set(plan.refusals.values()) == {"not all pairs are there"}
+    assert set(plan.refusals.values()) <= {"not all pairs are there", "it computes on GPUs, not on cpu"}
 
 
 @pytest.mark.parametrize("options", [{}, {"hard": True}, {"leaky": True}, {"gradients": "last"}], ids=str)
@@ -167,3 +169,33 @@ def test_wrong_pairs_get_one_sentence(pairs, sentence):
     layer, children = made("dynamic")
     with pytest.raises(ValueError, match=sentence):
         layer(children, pairs)
+
+
+def test_a_parent_without_a_pair_stays_silent_beside_a_skip():
+    layer = tc.DenseCapsules(4, 4, 8, 8, skip=True)
+    pairs = torch.ones(4, 4, dtype=torch.bool)
+    pairs[:, 2] = False
+    parents = layer(tc.Capsules(torch.randn(2, 4, 8), torch.rand(2, 4)), pairs)
+    assert parents.mask[:, 2].logical_not().all()
+    assert parents.poses[:, 2].abs().max() == 0
+    assert parents.activations[:, 2].abs().max() == 0
+
+
+def test_a_decorated_routing_is_told_who_competes():
+    """A wrapper takes any arguments: what it wraps says which ones."""
+
+    def decorated(function):
+        @functools.wraps(function)
+        def wrapped(*arguments, **options):
+            return function(*arguments, **options)
+
+        return wrapped
+
+    class Decorated(tc.ROUTINGS["heinsen"]):
+        update = decorated(tc.ROUTINGS["heinsen"].update)
+
+    layer, children = made("heinsen", masked=True)
+    pairs = some_pairs(len(children.poses))
+    expected = layer(children, pairs)
+    layer.routing.__class__ = Decorated
+    torch.testing.assert_close(layer(children, pairs)[:2], expected[:2])

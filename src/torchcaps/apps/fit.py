@@ -6,25 +6,25 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, get_args
 
-import torch
 from torch import nn
 
 from torchcaps._core.device import choose_device
-from torchcaps._core.errors import InputError, check_choice, input_error, shape_text
+from torchcaps._core.errors import InputError, check_choice, input_error
 from torchcaps._core.locks import locked
 from torchcaps._core.types import Capsules
-from torchcaps.analysis.evaluate import eval_mode
+from torchcaps.apps.networks import first_answer, image_shape_of
 from torchcaps.data import AUGMENTATIONS, DATASETS, Splits, make_parts, open_data
-from torchcaps.data.own import as_examples, hold_out_share, with_classes
+from torchcaps.data.own import as_examples, classes_of, hold_out_share, with_classes
 from torchcaps.models import TextModel, draws
 from torchcaps.models.recipes import COMMON, HasRecipes
 from torchcaps.runs.config import Schedule, TrainConfig
 from torchcaps.runs.metadata import RunMetadata
 from torchcaps.runs.recipes import check_given, completed
-from torchcaps.runs.run import Run
+from torchcaps.runs.run import GIVE_THE_SAME, Run
 from torchcaps.runs.runfolders import check_new, next_folder
 
 
@@ -64,8 +64,8 @@ def fit(
     that the data know, or numbers.
 
     out: the run folder; left out, a new one under runs/. resume: continue the interrupted run in this folder, with the
-    same network and data and no other options. calibrate: initialize the scales of capsule layers from the data
-    (`torchcaps.calibrate`); False for a network that is trained already.
+    same network, data, classes and calibrate, and no other options. calibrate: initialize the scales of capsule layers
+    from the data (`torchcaps.calibrate`); False for a network that is trained already.
 
     The other options are those of `torchcaps train`; left out, epochs, batch_size, lr, schedule, weight_decay and
     reconstruction are those of the model's recipe. epochs: passes through the training data. batch_size: examples in a
@@ -92,11 +92,12 @@ def fit(
         if given or out is not None:
             remedy = "Drop it: a run continues with its own options."
             raise input_error("fit", "no option beside resume", next(iter(given), "out"), remedy)
-        return _resume(model, (train_data, validation_data, test_data), classes, Path(resume))
+        data = (train_data, validation_data, test_data)
+        return _resume(model, data, classes, Path(resume), calibrated=not calibrate)
     config = TrainConfig(data=_name_of(train_data), out=None if out is None else Path(out), **given)
     _check(config)
     parts = _parts(config, train_data, validation_data, test_data, classes)
-    parts = _with_classes(parts, _answer(model, parts.train), classes)
+    parts = _with_classes(parts, first_answer(model, parts.train), classes)
     run = _draft(model, config, parts, in_python=not isinstance(train_data, str | Path))
     with ExitStack() as held:
         lock_new(run.folder, held)
@@ -119,18 +120,25 @@ def _check(config: TrainConfig) -> None:
         check_new(config.out)
 
 
-def _resume(model: nn.Module, data: tuple[Any, Any, Any], classes: Sequence[str] | None, folder: Path) -> Run:
+def _resume(
+    model: nn.Module, data: tuple[Any, Any, Any], classes: Sequence[str] | None, folder: Path, *, calibrated: bool
+) -> Run:
     from torchcaps.train.engine import fit_run
 
     run = Run.open(folder, network=model)
-    parts = _parts(run.config, *data, classes or run.metadata.classes)
-    run = dataclasses.replace(run, parts=_with_classes(parts, _answer(model, parts.train), run.metadata.classes))
+    known = run.metadata.classes
+    if classes is None and not set(map(str, classes_of(data[0]) or ())) <= set(known):
+        classes = known  # the classes of the Dataset were renamed when the run began
+    parts = _parts(run.config, *data, classes, known)
+    run = dataclasses.replace(run, parts=_with_classes(parts, first_answer(model, parts.train), known))
     parts = run.load_parts()
     if run.metadata.stopped:
-        run.load_into(model)
+        run.load_into(model, GIVE_THE_SAME)
         return run
+    if run.weights.exists():
+        run.load_into(deepcopy(model), GIVE_THE_SAME)
     with locked(folder):
-        return fit_run(run, parts, model)
+        return fit_run(run, parts, model, calibrated=calibrated)
 
 
 def _name_of(data: Any) -> str:
@@ -142,7 +150,14 @@ def _name_of(data: Any) -> str:
     return "(arrays)" if isinstance(data, tuple | list) else f"({type(data).__name__})"
 
 
-def _parts(config: TrainConfig, train: Any, validation: Any, test: Any, classes: Sequence[str] | None) -> Splits:
+def _parts(
+    config: TrainConfig,
+    train: Any,
+    validation: Any,
+    test: Any,
+    classes: Sequence[str] | None,
+    known: Sequence[str] | None = None,
+) -> Splits:
     """The data in their parts. Missing validation data are held out of training data; missing test data are empty."""
     if isinstance(train, str | Path):
         if validation is not None or test is not None:
@@ -150,30 +165,14 @@ def _parts(config: TrainConfig, train: Any, validation: Any, test: Any, classes:
             raise input_error("fit", "no other data beside a folder, file or name", "both", remedy)
         found = open_data(_name_of(train), validation=config.validation, seed=config.seed)
         return make_parts(found, validation=config.validation, test=config.test, seed=config.seed)
-    known = as_examples("fit", train, classes)
-    names = classes or known.classes or None
+    rest: Any = as_examples("fit", train, classes, known)
+    names = rest.classes or None
     if validation is None:
-        known, held = hold_out_share("fit", known, config.validation, config.seed)
+        rest, held = hold_out_share("fit", rest, config.validation, config.seed)
     else:
-        held = as_examples("fit", validation, names)
+        held = as_examples("fit", validation, classes, names)
     empty = hold_out_share("fit", held, 0.0, 0)[1]
-    return Splits(known, held, empty if test is None else as_examples("fit", test, names))
-
-
-def _answer(model: nn.Module, data: Any) -> Capsules:
-    """The output of the network for two examples; an `InputError` if it has not one activation for each class."""
-    owner = type(model).__name__
-    few = data.batch(torch.arange(min(2, len(data))))
-    with torch.no_grad(), eval_mode(model) as device:
-        answer = model(few.inputs.to(device))
-    if not isinstance(answer, Capsules):
-        remedy = "Return what the last capsule layer gives."
-        raise input_error(owner, "a network that returns Capsules", f"a {type(answer).__name__}", remedy)
-    if answer.activations.ndim != 2 or len(answer.activations) != len(few.inputs) or answer.activations.shape[1] < 2:
-        got = shape_text(answer.activations.shape)
-        remedy = "Flatten grids, and end with a layer of one capsule for each class."
-        raise input_error(owner, f"activations [b y] = ({len(few.inputs)}, classes)", got, remedy)
-    return answer
+    return Splits(rest, held, empty if test is None else as_examples("fit", test, classes, names))
 
 
 def _with_classes(parts: Splits, answer: Capsules, classes: Sequence[str] | None) -> Splits:
@@ -193,9 +192,8 @@ def _draft(model: nn.Module, config: TrainConfig, parts: Splits, *, in_python: b
     config = _with_recipe(model, config, parts, in_python)
     train = parts.train
     metadata = RunMetadata(train.classes, labels_per_image=train.labels_per_image, in_python=in_python)
-    if train.kind == "images":
-        metadata = dataclasses.replace(metadata, image_shape=train.image_shape)
-    elif train.kind == "texts":
+    metadata = dataclasses.replace(metadata, image_shape=image_shape_of(model, train))
+    if train.kind == "texts":
         if train.vocabulary is None:
             remedy = "Give a data.TextSet with the vocabulary that the network was made for."
             raise input_error("fit", "texts with a vocabulary", "none", remedy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +53,11 @@ def evaluate(
             raise input_error("evaluate", "a run for files", "a network alone", "Give (inputs, labels) or a Dataset.")
         examples = parts_for(run, str(data)).test
     else:
-        examples = as_examples("evaluate", data, classes or (run.metadata.classes if run is not None else None))
+        examples = as_examples("evaluate", data, classes, None if run is None else run.metadata.classes)
         examples = _readable(run, examples)
     if not len(examples):
         raise input_error("evaluate", f"examples in the {part} part", "none", "Give data, or another part.")
-    before = next(network.parameters()).device
+    before = _device_of(network)
     try:
         return evaluate_examples(network.to(chosen), examples, batch_size=batch_size)
     finally:
@@ -77,6 +77,8 @@ def predict(
     check_count("predict", "batch_size", batch_size)
     chosen = choose_device("predict", device)
     run = _run_of(subject)
+    if isinstance(inputs, Iterator) or (isinstance(inputs, np.ndarray) and inputs.dtype.kind in "UO"):
+        inputs = list(inputs)
     if run is not None and run.metadata.kind == "texts" and _is_strings(inputs):
         texts = [inputs] if isinstance(inputs, str) else list(inputs)
         return list(text_answers(run, texts, batch_size=batch_size, device=chosen))
@@ -91,7 +93,7 @@ def predict(
     metadata = None if run is None else run.metadata
     known = (classes or getattr(network, "class_names", None)) if metadata is None else metadata.classes
     found: list[Prediction] = []
-    before = next(network.parameters()).device
+    before = _device_of(network)
     try:
         with eval_mode(network.to(chosen)):
             for start in range(0, len(given), batch_size):
@@ -101,6 +103,10 @@ def predict(
     finally:
         network.to(before)
     return found
+
+
+def _device_of(network: nn.Module) -> torch.device:
+    return next(network.parameters(), torch.empty(0)).device
 
 
 def _run_of(subject: Subject) -> Run | None:

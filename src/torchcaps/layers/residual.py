@@ -36,8 +36,14 @@ def at_centers(values: Tensor, windows: Windows) -> Tensor:
 
 
 def add_children(parents: Capsules, children: Capsules) -> Capsules:
-    """Parents with the poses of the children in their places added, and the mean of both activations."""
+    """Parents with the poses of the children in their places added, and the mean of both activations.
+
+    A parent that is masked stays zero.
+    """
     poses, activations = children.silent_poses(), children.activations
     if children.mask is not None:
         activations = activations.masked_fill(~children.mask, 0)
+    if parents.mask is not None:
+        poses = poses.masked_fill(~parents.mask.unsqueeze(-1), 0)
+        activations = activations.masked_fill(~parents.mask, 0)
     return Capsules(parents.poses + poses, (parents.activations + activations) / 2, parents.mask)

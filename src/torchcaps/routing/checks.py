@@ -100,5 +100,7 @@ def constructor_options(kind: type) -> dict[str, Any]:
 
 
 def takes(function: Any, word: str) -> bool:
-    """Whether a function has an argument of this name."""
+    """Whether a function has an argument of this name, or what its decorators wrap has."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
     return word in function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchcaps._core.errors import InputError, input_error
 from torchcaps._core.types import Capsules
 from torchcaps.models import ImageModel, Model, TextModel, create_model
-from torchcaps.runs.weights import check_room, first_not_finite
+from torchcaps.runs.weights import check_room, first_not_finite, first_reason
 
 CARD = """\
 ---
@@ -41,10 +41,11 @@ def save_pretrained(
     model: the network. folder: where to write. class_names: the names of its classes, in order. options: those of
     huggingface_hub's `PyTorchModelHubMixin.save_pretrained`; `repo_id` and `push_to_hub=True` also upload the folder.
     """
-    if model.origin is None:
+    origin = getattr(model, "origin", None)
+    if origin is None:
         remedy = "Make it with torchcaps.create_model, or keep its state_dict."
         raise input_error("save_pretrained", "a network of create_model", type(model).__name__, remedy)
-    name, given = model.origin
+    name, given = origin
     names = None if class_names is None else [str(each) for each in class_names]
     if names is not None and len(names) != model.classes:
         raise input_error("save_pretrained", f"{model.classes} class_names", len(names), "Give one for each class.")
@@ -80,15 +81,21 @@ def from_pretrained(source: Path | str, **options: Any) -> Model:
             if not (folder / file).is_file():
                 remedy = "For a run folder use torchcaps.load."
                 raise input_error(str(source), f"a folder with {file}", "none", remedy)
+        if (folder / "metadata.json").is_file():
+            raise input_error(str(source), "a folder of save_pretrained", "a run folder", "Use torchcaps.load.")
     try:
-        kept = _hub_model().from_pretrained(str(source), **options)
+        with torch.random.fork_rng(devices=[]):
+            kept = _hub_model().from_pretrained(str(source), **{"strict": True, **options})
     except InputError:
         raise
     except Exception as error:  # invalid JSON or safetensors, missing fields, other networks
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        got = first_reason(str(error) or type(error).__name__)
         remedy = "Check the folder, or the name of the repository."
-        raise input_error(str(source), "a network that save_pretrained wrote", first, remedy) from None
+        raise input_error(str(source), "a network that save_pretrained wrote", got, remedy) from None
     model: Model = kept.model.eval()
+    broken = first_not_finite(model.state_dict())
+    if broken is not None:
+        raise input_error(str(source), "weights that are finite numbers", f"others in {broken}", "Copy it anew.")
     return model
 
 
@@ -134,6 +141,9 @@ def _hub_model() -> Any:
             given: dict[str, Any] = {word: tuple(v) if isinstance(v, list) else v for word, v in asked}
             with torch.device("meta"):
                 check_room(create_model(name, **sizes, **given))
+            if class_names is not None and len(class_names) != classes:
+                remedy = "Copy the folder anew."
+                raise input_error("config.json", f"{classes} class_names", len(class_names), remedy)
             self.model = create_model(name, **sizes, **given)
             self.model.class_names = None if class_names is None else tuple(map(str, class_names))
 

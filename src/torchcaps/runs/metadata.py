@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,6 +72,9 @@ def load_metadata(path: Path) -> RunMetadata:
     one_kind = one_kind and (metadata.vocabulary is not None or metadata.word_dim is None)
     named = 2 <= len(set(metadata.classes)) == len(metadata.classes) >= metadata.labels_per_image
     parts = metadata.fingerprints.keys() <= set(Splits._fields)
+    if metadata.network is not None and re.fullmatch(r"[\w.<>]+", metadata.network) is None:
+        remedy = "Train or copy the run anew."
+        raise input_error(str(path), "the name of a class as its network", repr(metadata.network)[:80], remedy)
     if not one_kind or not named or not parts or min([*sizes, metadata.labels_per_image]) < 1:
         expected = "two classes or more, the size of images or of a vocabulary, and sums of known parts"
         raise input_error(str(path), expected, "others", "Train or copy the run anew.")

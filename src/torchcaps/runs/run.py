@@ -46,6 +46,8 @@ from torchcaps.runs.rundata import limit, read_data
 from torchcaps.runs.runfolders import check_new
 from torchcaps.runs.weights import check_room, load_weights, refused, save_weights
 
+GIVE_THE_SAME = "Give a network like the one that was trained."
+
 
 @dataclass(frozen=True)
 class Run:
@@ -114,6 +116,13 @@ class Run:
         """The name of the model, or the class of a network from Python."""
         return self.config.model or str(self.metadata.network)
 
+    @property
+    def how_to_resume(self) -> str:
+        """The command that continues this run, or the Python call if its network or data were given in Python."""
+        if self.metadata.in_python or self.config.model is None:
+            return f"torchcaps.fit(model, data, resume={str(self.folder)!r})"
+        return f"torchcaps train --resume {self.folder}"
+
     @classmethod
     def open(cls, folder: Path | str, *, network: torch.nn.Module | None = None, parts: Splits | None = None) -> Run:
         """Open the run in a folder, with objects that were given in Python."""
@@ -169,17 +178,17 @@ class Run:
     def load_model(self) -> Any:
         """The trained model in evaluation mode. safetensors holds numbers only, so nothing is executed."""
         if not self.weights.exists():
-            remedy = f"Go on with it: torchcaps train --resume {self.folder}"
+            remedy = f"Go on with it: {self.how_to_resume}"
             raise input_error(str(self.folder), "trained weights", "none yet", remedy)
         return self.load_into(self.new_model())
 
-    def load_into(self, model: torch.nn.Module) -> Any:
-        """Load the trained weights of this run into a model, and set evaluation mode."""
+    def load_into(self, model: torch.nn.Module, remedy: str = "Train or copy it anew.") -> Any:
+        """Load the trained weights of this run into a model, and set evaluation mode. remedy: if they do not fit it."""
         state = load_weights(self.weights, sum(tensor.nbytes for tensor in model.state_dict().values()))
         try:
             model.load_state_dict(state)
         except RuntimeError as error:
-            raise refused(self.weights, str(error)) from None
+            raise refused(self.weights, str(error), remedy) from None
         return model.eval()
 
     def save_weights(self, model: torch.nn.Module) -> None:
@@ -285,4 +294,4 @@ def load(folder: Path | str, model: torch.nn.Module | None = None) -> Any:
     folder: of the run. model: a network to load the weights into, needed for runs of networks from Python.
     """
     run = Run.open(folder)
-    return run.load_model() if model is None else run.load_into(model)
+    return run.load_model() if model is None else run.load_into(model, GIVE_THE_SAME)

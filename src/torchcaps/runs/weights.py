@@ -22,7 +22,12 @@ SUM = "crc32"  # a key of the file's metadata
 
 def save_weights(path: Path, model: torch.nn.Module) -> None:
     """Write the state dict of a model as safetensors, with a checksum."""
-    state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    state, seen = {}, set()
+    for name, tensor in model.state_dict().items():
+        kept = tensor.detach().cpu().contiguous()
+        place = kept.untyped_storage().data_ptr()
+        state[name] = kept.clone() if place in seen else kept  # safetensors takes no memory twice
+        seen.add(place)
     atomic_write(path, save(state, {SUM: _sum(state)}))
 
 
@@ -65,10 +70,17 @@ def check_room(model: torch.nn.Module) -> None:
         raise input_error("model", f"a network that fits {there / 2**30:.1f} GB of memory", got, "Make it smaller.")
 
 
-def refused(path: Path, reason: str) -> Exception:
+def refused(path: Path, reason: str, remedy: str = "Train or copy it anew.") -> Exception:
     """The error for a file of weights that cannot be used."""
-    first = reason.splitlines()[0] if reason else "a broken file"
-    return input_error(str(path), "the weights of this run", first, "Train or copy it anew.")
+    return input_error(str(path), "the weights of this run", first_reason(reason), remedy)
+
+
+def first_reason(reason: str) -> str:
+    """The first line of a library's error that says something: torch heads a list of them with a line that does not."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("Error(s) in loading state_dict"):
+        lines = lines[1:]
+    return lines[0].rstrip(":. ") if lines else "a broken file"
 
 
 def _sum(state: dict[str, Tensor]) -> str:

@@ -122,6 +122,9 @@ def resume(folder: Path, devices: int | None = None, nodes: int | None = None, d
     downloaded there.
     """
     run = Run.open(folder)
+    if run.metadata.in_python or run.config.model is None:
+        got = "one whose network or data were given in Python"
+        raise input_error(str(folder), "a run of torchcaps train", got, f"Go on there: {run.how_to_resume}")
     if run.metadata.stopped:
         write_card(run)
         return run
@@ -152,7 +155,7 @@ def fit_run(run: Run, parts: Splits, model: nn.Module, *, calibrated: bool = Fal
         with logged(run.log):
             return _fit_whole(_under_conditions(run), parts, model, calibrated)
     except OSError as error:
-        remedy = f"Make room, then go on: torchcaps train --resume {run.folder}"
+        remedy = f"Make room, then go on: {run.how_to_resume}"
         got = error.strerror or str(error)
         raise input_error("train", f"to write {error.filename or run.folder}", got, remedy) from None
 
@@ -195,7 +198,7 @@ def _fit_whole(run: Run, parts: Splits, model: nn.Module, calibrated: bool) -> R
         if run.weights.exists():
             _finish(run, parts, model)
             say(f"\nStopped. The best weights so far are in {run.weights}", run.log)
-        say(f"Go on with: torchcaps train --resume {run.folder}", run.log)
+        say(f"Go on with: {run.how_to_resume}", run.log)
         raise
     except Exception as error:
         if distributed.is_loss(error):

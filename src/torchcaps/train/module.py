@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from torchcaps._core.errors import input_error
 from torchcaps._core.types import Capsules
 from torchcaps.analysis.evaluate import hits
-from torchcaps.data import AUGMENTATIONS, Batch, Examples, TextSet
+from torchcaps.data import AUGMENTATIONS, Batch, DatasetExamples, Examples, TextSet
 from torchcaps.layers import VoteTransform
 from torchcaps.losses import READOUTS, Answer, class_loss, reconstruction_loss, spread_margin
 from torchcaps.models import ImageModel, readout_of
@@ -68,6 +68,8 @@ class ShardedBatchSampler(Sampler[tuple[Tensor, float]]):
     example get one of weight zero, because all must take part in every step.
     """
 
+    seed = epoch = 0
+
     def __init__(self, data: Examples, batch_size: int, accumulate: int = 1, member: Member | None = None) -> None:
         self.size, self.batch_size, self.step = len(data), batch_size, batch_size * accumulate
         self.member = member or Member()
@@ -97,7 +99,7 @@ class EpochOrder(ShardedBatchSampler):
         self, data: Examples, batch_size: int, seed: int, accumulate: int = 1, member: Member | None = None
     ) -> None:
         super().__init__(data, batch_size, accumulate, member)
-        self.seed, self.epoch = seed, 0
+        self.seed = seed
         self.lengths = data.lengths if isinstance(data, TextSet) else None
 
     def set_epoch(self, epoch: int) -> None:  # called by Lightning
@@ -129,22 +131,24 @@ def draw_seed(seed: int, number: int) -> int:
 
 
 class _Shares(Dataset[BatchShard]):
-    """Rows of a data set, fetched a batch at a time."""
+    """Rows of a data set, fetched a batch at a time; a Dataset that draws at random draws by the seed and the epoch."""
 
-    def __init__(self, data: Examples) -> None:
-        self.data = data
+    def __init__(self, data: Examples, order: ShardedBatchSampler) -> None:
+        self.data, self.order = data, order
 
     def __len__(self) -> int:
         return len(self.data)
 
     def __getitem__(self, item: tuple[Tensor, float]) -> BatchShard:
         rows, weight = item
+        if isinstance(self.data, DatasetExamples):
+            return BatchShard(self.data.batch(rows, draw_seed(self.order.seed, self.order.epoch)), weight)
         return BatchShard(self.data.batch(rows), weight)
 
 
 def loader(data: Examples, order: ShardedBatchSampler) -> DataLoader[BatchShard]:
     """A data loader of batches in this order."""
-    return DataLoader(_Shares(data), batch_size=None, sampler=order, collate_fn=lambda share: share)
+    return DataLoader(_Shares(data, order), batch_size=None, sampler=order, collate_fn=lambda share: share)
 
 
 class TrainingModule(pl.LightningModule):

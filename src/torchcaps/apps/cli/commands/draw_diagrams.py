@@ -49,7 +49,8 @@ def draw_text_model(words: list[str]) -> None:
     else:
         run = Run.open(options.run)
         if run.metadata.kind != "texts":
-            raise input_error("draw text-model", "a run on texts", "one on images", "Train on texts.")
+            got = f"one on {run.metadata.kind}"
+            raise input_error("draw text-model", "a run on texts", got, "Train on texts.")
         name, model, vocabulary = run.model_name, run.load_model(), run.words()
     cut = tuple(word for word, _, _ in vocabulary.cut(options.text))
     if not cut:

@@ -105,7 +105,8 @@ def _watched(options: DrawRun, what: str) -> tuple[Voted, Tensor, list[int], tup
 
     run = Run.open(options.run)
     if run.metadata.kind != "images":
-        raise input_error(f"draw {what}", "a run on images", "one on texts", "Try torchcaps explain.")
+        got = f"one on {run.metadata.kind}"
+        raise input_error(f"draw {what}", "a run on images", got, "Choose another run.")
     data = getattr(parts_for(run, None, options.data_dir), options.part)
     if not 0 <= options.example < len(data):
         expected = f"an example from 0 to {len(data) - 1}"

@@ -42,9 +42,8 @@ def open_networks(
     runs = [Run.open(path) for path in folders]
     for run in runs:
         if run.metadata.kind != "images":
-            raise input_error(
-                f"torchcaps {command}", "a run on images", f"{run.folder}, on texts", "Choose another run."
-            )
+            got = f"{run.folder}, on {run.metadata.kind}"
+            raise input_error(f"torchcaps {command}", "a run on images", got, "Choose another run.")
         _check_alike(runs[0], run)
     test = parts_for(runs[0], None, data_dir).test
     if not len(test):

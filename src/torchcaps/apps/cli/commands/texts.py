@@ -31,7 +31,7 @@ def run_on_texts(command: str, options: TextInputs) -> tuple[Run, list[str]]:
 
     run = Run.open(options.run)
     if run.metadata.kind != "texts":
-        raise input_error(command, "a run on texts", "one on images", "Train on texts.")
+        raise input_error(command, "a run on texts", f"one on {run.metadata.kind}", "Train on texts.")
     return run, list(texts_of(command, options, run))
 
 
