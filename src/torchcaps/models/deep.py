@@ -14,7 +14,7 @@ from torchcaps._core.errors import check_choice, check_count, input_error
 from torchcaps.layers import ClassCapsules, ConvCapsules2d, Decoder, PrimaryCapsules, RoutedLayer
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
 from torchcaps.models.matrix import listens
-from torchcaps.models.recipes import MATRIX, Recipe
+from torchcaps.models.recipes import MATRIX, Recipe, with_options
 from torchcaps.routing import ROUTINGS, routing_options
 
 SIDE = 8  # the largest side of the grid of capsules
@@ -37,8 +37,10 @@ class DeepCapsules(CapsuleModel):
     recipes: ClassVar[dict[str, Recipe]] = {"default": MATRIX, "best": {**MATRIX, "epochs": 50}}
 
     @classmethod
-    def recipe(cls, preset: str, routing: str | None) -> Recipe:
-        recipe = super().recipe(preset, routing or "em")
+    def recipe(cls, preset: str, routing: str | None, iterations: int | None = None) -> Recipe:
+        recipe = super().recipe(preset, routing or "em", iterations)
+        if routing == "dynamic" and (iterations or 3) > 3:  # scores that add up are too sharp to learn from
+            return with_options({**recipe, "lr": 3e-3}, "accumulate=false")
         return {**recipe, "loss": "cross-entropy"} if routing in (None, "em", "variational") else recipe
 
     def __init__(

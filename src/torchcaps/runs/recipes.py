@@ -49,7 +49,7 @@ def resolve(config: TrainConfig, examples: int, *, several: bool = False, texts:
         raise input_error(
             "--option dim", "no --vectors beside it", config.vectors, "Drop it: they have their own size."
         )
-    recipe = MODELS[required(config.model)].recipe(config.preset, config.routing)
+    recipe = MODELS[required(config.model)].recipe(config.preset, config.routing, config.iterations)
     recipe.setdefault("augment", _AUGMENT.get(config.data, "affine"))
     if several or texts:
         recipe["augment"] = "none"
