@@ -92,6 +92,7 @@ def test_own_network_learns_and_ends_with_the_best_weights(fitted):
     run, model, _, test = fitted
     found = tc.evaluate(model, test, classes=KINDS)
     assert found.accuracy > 0.9
+    assert f"90 examples, accuracy {found.accuracy:.2%}, error" in repr(found)
     assert found.classes == KINDS
     state = load_file(run.weights)
     assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())

@@ -90,7 +90,7 @@ def wilson_interval(successes: int, count: int, z: float = 1.959964) -> tuple[fl
     return max(0.0, min(rate, low)), min(1.0, max(rate, high))  # rounding would leave a rate of 0 or 1 outside
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """Answers to every example of a part: labels [n m] for m things in each, or truth values [n y]; activations [n y].
 
@@ -101,6 +101,11 @@ class Evaluation:
     labels: Tensor
     activations: Tensor
     reconstruction_error: Tensor | None
+
+    def __repr__(self) -> str:
+        low, high = self.error_interval
+        error = f"{1 - self.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%})"
+        return f"Evaluation({self.count:,} examples, accuracy {self.accuracy:.2%}, error {error})"
 
     @property
     def many(self) -> bool:

@@ -21,6 +21,7 @@ from tqdm.auto import tqdm
 
 from torchcaps._core.errors import InputError
 from torchcaps._core.files import atomic_write, open_regular
+from torchcaps._core.memory import is_out_of_memory
 from torchcaps._core.neutral import terminal
 from torchcaps._core.progress import is_watched
 from torchcaps.analysis.vitals import Vitals
@@ -206,5 +207,6 @@ class Progress(pl.Callback):
         if not trainer.is_global_zero:
             return
         finite = first_not_finite(module.model.state_dict()) is None
-        if self.began and finite and not self.run.weights.exists() and not isinstance(exception, InputError):
+        hopeless = isinstance(exception, InputError) or is_out_of_memory(exception)  # to write takes memory, too
+        if self.began and finite and not self.run.weights.exists() and not hopeless:
             self.run.save_weights(module.model)

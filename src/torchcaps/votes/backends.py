@@ -6,4 +6,4 @@ from torchcaps.votes.lazy import Lazy
 from torchcaps.votes.native import Native
 from torchcaps.votes.triton import Triton
 
-BACKENDS[:] = [Triton(), Native(), Lazy("lazy", pairwise=False), Lazy("lazy, by pairs", pairwise=True), Dense()]
+BACKENDS[:] = [Native(), Triton(), Lazy("lazy", pairwise=False), Lazy("lazy, by pairs", pairwise=True), Dense()]

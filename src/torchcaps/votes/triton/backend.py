@@ -33,17 +33,17 @@ class Triton:
 
     def plan(self, job: Job) -> Plan | Refusal:
         poses = job.gathered.children.poses
+        form = job.linear(half=True)
+        if isinstance(form, str):
+            return Refusal(form)
+        if job.wants == "votes":
+            return Refusal("the routing asks for votes")
         if not serves(poses.device):
             return Refusal(f"it computes on GPUs, not on {poses.device.type}")
         if os.environ.get("TORCHCAPS_TRITON") == "0":
             return Refusal("TORCHCAPS_TRITON is 0")
         if importlib.util.find_spec("triton") is None:
             return Refusal("triton is not installed (torchcaps[gpu])")
-        form = job.linear(half=True)
-        if isinstance(form, str):
-            return Refusal(form)
-        if job.wants == "votes":
-            return Refusal("the routing asks for votes")
         if not all(type(tensor) in (Tensor, Parameter) for tensor in (*job.tensors, *form.weights)):
             return Refusal("tensors have a class of their own")
         if any(tensor.device != poses.device or tensor.dtype not in DTYPES for tensor in job.tensors):
