@@ -132,3 +132,10 @@ def test_many_iterations_of_dynamic_routing_in_a_deep_stack_learn_by_default():
     assert "accumulate=false" in many.option
     assert "accumulate=false" not in few.option
     assert resolve(dataclasses.replace(many, lr=None, option=("accumulate=true",)), 4500).option == ("accumulate=true",)
+
+
+def test_the_weight_of_reconstructions_falls_with_the_number_of_pixels():
+    """The error is summed over pixels: at 224 it would be most of the loss."""
+    assert resolve(TrainConfig(), 500, numbers=28 * 28).reconstruction == 0.0005
+    assert resolve(TrainConfig(), 500, numbers=3 * 224 * 224).reconstruction == pytest.approx(0.0005 / 49)
+    assert resolve(TrainConfig(reconstruction=0.0005), 500, numbers=3 * 224 * 224).reconstruction == 0.0005

@@ -302,3 +302,21 @@ def test_standardized_images_give_the_same_answer_in_any_light():
     darker = 0.1 + 0.5 * images
     torch.testing.assert_close(model(images).activations, model(darker).activations, rtol=1e-3, atol=1e-4)
     assert model(torch.zeros_like(images)).poses.isfinite().all()
+
+
+def test_decoders_of_large_images_are_convolutional_and_small():
+    """A dense one would have 155 million parameters at 224 pixels."""
+    model = tc.create_model("efficient", image_shape=(3, 224, 224), classes=10, decoder=True)
+    assert isinstance(model.decoder, tc.ConvDecoder)
+    assert sum(parameter.numel() for parameter in model.parameters()) < 3_000_000
+    drawn = model.reconstruct(model(torch.rand(1, 3, 224, 224)))
+    assert drawn.shape == (1, 3, 224, 224)
+    small = tc.create_model("efficient", image_shape=(1, 36, 36), classes=10, decoder=True)
+    assert isinstance(small.decoder, tc.DenseDecoder)  # the paper's, for pairs of digits
+
+
+@pytest.mark.parametrize("shape", [(3, 41, 97), (1, 64, 64), (3, 224, 100)])
+def test_convolutional_decoders_draw_images_of_any_shape(shape):
+    decoder = tc.ConvDecoder(3, 16, shape)
+    assert decoder(tc.Capsules(torch.rand(2, 3, 16), torch.rand(2, 3))).shape == (2, *shape)
+    assert max(decoder.coarse[1:]) <= 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from copy import deepcopy
@@ -23,7 +24,7 @@ from torchcaps.models import TextModel, draws
 from torchcaps.models.recipes import COMMON, HasRecipes
 from torchcaps.runs.config import Schedule, TrainConfig
 from torchcaps.runs.metadata import RunMetadata
-from torchcaps.runs.recipes import check_given, completed
+from torchcaps.runs.recipes import check_given, completed, for_pixels
 from torchcaps.runs.run import GIVE_THE_SAME, Run
 from torchcaps.runs.runfolders import check_new, next_folder
 
@@ -216,8 +217,7 @@ def _with_recipe(model: nn.Module, config: TrainConfig, parts: Splits, in_python
     if config.reconstruction and not draws(model):
         remedy = "Drop reconstruction, or make the network with decoder=True."
         raise input_error("fit", "a network with a decoder for reconstruction", "none", remedy)
-    if not draws(model):
-        recipe["reconstruction"] = 0.0
+    recipe = for_pixels(recipe, math.prod(model.image_shape)) if draws(model) else {**recipe, "reconstruction": 0.0}
     images = not in_python and parts.train.kind == "images" and parts.train.labels_per_image == 1
     recipe["augment"] = "affine" if images else "none"
     return completed(config, recipe, len(parts.train))

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torchcaps._core.errors import check_range, input_error, shape_text
 from torchcaps._core.types import Capsules, check_capsules, check_labels, truth_of
 
+COARSE = 8  # places of a decoder's first map along each side, at most
+
 
 def class_mask(activations: Float[Tensor, "b y"], labels: Tensor | None = None, *, top: int | None = None) -> Tensor:
     """Ones for the capsules that stay, zeros for the others. activations: of class capsules, [b y].
@@ -96,25 +98,25 @@ class DenseDecoder(Decoder):
 
 
 class ConvDecoder(Decoder):
-    """A small convolutional decoder: a coarse map, twice doubled in size, cut to the image's size.
+    """A small convolutional decoder: a coarse map of at most 8 x 8 places, doubled until it is as large as the image.
 
-    classes, dim, image_shape: see `Decoder`. width: half the channels of the coarse map.
+    classes, dim, image_shape: see `Decoder`. width: half the channels of the coarse map; every doubling halves them.
+    Images of up to 32 pixels take two doublings. Parameters and memory grow with the image's sides, not with its area
+    times the number of classes, as those of `DenseDecoder` do.
     """
 
     def __init__(self, classes: int, dim: int, image_shape: tuple[int, int, int], width: int = 32) -> None:
         super().__init__(classes, dim, image_shape)
         channels, height, image_width = self.image_shape
-        self.coarse = (2 * width, -(-height // 4), -(-image_width // 4))
+        doublings = max(2, math.ceil(math.log2(max(height, image_width) / COARSE)))
+        scale = 2**doublings
+        self.coarse = (2 * width, -(-height // scale), -(-image_width // scale))
         self.expand = nn.Linear(classes * dim, math.prod(self.coarse))
-        self.layers = nn.Sequential(
-            nn.ReLU(),
-            nn.Upsample(scale_factor=2),
-            nn.Conv2d(2 * width, width, 3, padding=1),
-            nn.ReLU(),
-            nn.Upsample(scale_factor=2),
-            nn.Conv2d(width, channels, 3, padding=1),
-            nn.Sigmoid(),
-        )
+        widths = [max(min(2 * width, 8), 2 * width >> step) for step in range(doublings)]
+        layers: list[nn.Module] = []
+        for before, after in zip(widths, [*widths[1:], channels], strict=True):
+            layers += [nn.ReLU(), nn.Upsample(scale_factor=2), nn.Conv2d(before, after, 3, padding=1)]
+        self.layers = nn.Sequential(*layers, nn.Sigmoid())
 
     def draw(self, poses: Tensor) -> Tensor:
         _, height, width = self.image_shape

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from torchcaps._core.errors import input_error, shape_text
 from torchcaps._core.types import Capsules, Step
-from torchcaps.layers import Decoder, DenseCapsules, DenseDecoder, PrimaryCapsules, RoutedLayer
+from torchcaps.layers import ConvDecoder, Decoder, DenseCapsules, DenseDecoder, PrimaryCapsules, RoutedLayer
 from torchcaps.models.recipes import ROUTING_OPTIONS, HasRecipes, Recipe, with_options
 
 ImageShape = tuple[int, int, int]
+DENSE_SIDE = 40  # pixels a side, up to which a decoder may be dense
 
 
 class ImageModel(HasRecipes, nn.Module):
@@ -191,7 +192,12 @@ def check_size(owner: str, image_shape: ImageShape, low: int, high: int | None =
 
 
 def make_decoder(decoder: bool | Decoder, classes: int, image_shape: ImageShape) -> Decoder | None:
-    """The decoder of a model: that of Sabour 2017 (True), none (False), or the given one."""
-    if isinstance(decoder, Decoder):
-        return decoder
-    return DenseDecoder(classes, 16, image_shape) if decoder else None
+    """The decoder of a model (True), none (False), or the given one.
+
+    Up to 40 pixels a side it is that of Sabour 2017, which for 36 has a million parameters; for 224 it would have 150
+    million. Larger images have a convolutional one.
+    """
+    if isinstance(decoder, Decoder) or not decoder:
+        return decoder or None
+    kind = DenseDecoder if max(image_shape[1:]) <= DENSE_SIDE else ConvDecoder
+    return kind(classes, 16, image_shape)

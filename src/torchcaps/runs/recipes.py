@@ -15,6 +15,7 @@ from torchcaps.models.recipes import Recipe, with_options
 from torchcaps.routing import ROUTINGS
 from torchcaps.runs.config import TrainConfig, required
 
+PIXELS = 3 * 32 * 32  # numbers of an image, up to which the paper's weight of reconstructions is right
 _AUGMENT = {**dict.fromkeys(("toys", "toys-full", "smallnorb"), "norb"), "eth-80": "photo"}
 _AUGMENT |= dict.fromkeys(("cifar-10", "cifar-100"), "photo")
 
@@ -32,10 +33,22 @@ def _for_data(config: TrainConfig) -> Recipe:
     return found if config.size in (None, found.get("size")) else {}
 
 
-def resolve(config: TrainConfig, examples: int, *, several: bool = False, texts: bool = False) -> TrainConfig:
+def for_pixels(recipe: Recipe, numbers: int) -> Recipe:
+    """The recipe for images of so many numbers.
+
+    The error of a reconstruction is summed over them and would be most of the loss of a photograph. Its weight is the
+    paper's up to 32 x 32 pixels in color, and falls with more.
+    """
+    weight = recipe.get("reconstruction") or 0.0
+    return {**recipe, "reconstruction": weight * min(1.0, PIXELS / numbers)}
+
+
+def resolve(
+    config: TrainConfig, examples: int, *, several: bool = False, texts: bool = False, numbers: int = 1
+) -> TrainConfig:
     """The config with every option filled in, for this number of training examples.
 
-    several: each image shows more than one object. texts: the data are texts, not images.
+    several: each image shows more than one object. texts: the data are texts, not images. numbers: of an image.
     """
     if config.model is None:
         config = dataclasses.replace(config, model="text" if texts else "efficient")
@@ -50,6 +63,7 @@ def resolve(config: TrainConfig, examples: int, *, several: bool = False, texts:
             "--option dim", "no --vectors beside it", config.vectors, "Drop it: they have their own size."
         )
     recipe = MODELS[required(config.model)].recipe(config.preset, config.routing, config.iterations)
+    recipe = for_pixels(recipe, numbers)
     recipe.setdefault("augment", _AUGMENT.get(config.data, "affine"))
     if several or texts:
         recipe["augment"] = "none"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -79,7 +80,8 @@ def planned(config: TrainConfig, data: Labeled | Splits) -> tuple[TrainConfig, S
     train = parts.train
     texts = train.kind == "texts"
     several = train.labels_per_image > 1 or (texts and train.many)
-    return resolve(config, len(train), several=several, texts=texts), parts
+    numbers = 1 if texts else math.prod(train.image_shape)
+    return resolve(config, len(train), several=several, texts=texts, numbers=numbers), parts
 
 
 def draft(config: TrainConfig, parts: Splits, words: int = 2, word_dim: int | None = None) -> tuple[Run, Model]:
