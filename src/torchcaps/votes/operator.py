@@ -10,25 +10,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchcaps._core.types import Capsules
 from torchcaps.votes.engine import route, with_parameters
-from torchcaps.votes.job import WANTED, Gathered, Job
-
-
-class Routable(Protocol):
-    """What the operator needs of a layer."""
-
-    transform: Any
-    routing: Any
-
-    def _gather(self, children: Capsules) -> Gathered: ...
-    def _job(self, gathered: Gathered) -> Job: ...
-
+from torchcaps.votes.job import WANTED, Job
 
 # What torch turns off within an operator.
 AUTOGRAD = ("AutogradFunctionality", "AutogradOther", "AutogradCPU", "AutogradCUDA", "AutogradMPS", "ADInplaceOrView")
@@ -42,12 +31,12 @@ def handle(layer: Any) -> int:
     return number
 
 
-def parameters_of(layer: Routable) -> list[Tensor]:
+def parameters_of(layer: Any) -> list[Tensor]:
     """What the operator must be given beside children, so that it gets gradients."""
     return [*layer.transform.parameters(), *layer.routing.parameters()]
 
 
-def _run(layer: Routable, children: Capsules, given: list[Tensor]) -> tuple[Tensor, Tensor]:
+def _run(layer: Any, children: Capsules, given: list[Tensor]) -> tuple[Tensor, Tensor]:
     """Poses and activations of the layer's parents, with these tensors for its parameters."""
     count = len(list(layer.transform.parameters()))
     transform = _with(layer.transform, given[:count])

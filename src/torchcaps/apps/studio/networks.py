@@ -106,7 +106,8 @@ def run_networks(folders: Sequence[Path], data_dir: Path | None = None) -> list[
     for folder in folders:
         run = Run.open(folder)
         if run.metadata.kind != "images":
-            raise input_error(str(folder), "a run on images", f"one on {run.metadata.kind}", "Choose another run.")
+            remedy = "Try torchcaps explain." if run.metadata.kind == "texts" else "Choose another run."
+            raise input_error(str(folder), "a run on images", f"one on {run.metadata.kind}", remedy)
         names = {network.name for network in networks}
         name = stem = folder.resolve().name
         number = 1
