@@ -19,6 +19,8 @@ from torchcaps._core.types import Capsules
 from torchcaps.votes.engine import route, with_parameters
 from torchcaps.votes.job import WANTED, Job
 
+# What both operators take.
+GIVEN = "Tensor poses, Tensor activations, Tensor? mask, Tensor[] parameters, int layer"
 # What torch turns off within an operator.
 AUTOGRAD = ("AutogradFunctionality", "AutogradOther", "AutogradCPU", "AutogradCUDA", "AutogradMPS", "ADInplaceOrView")
 LAYERS: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -54,7 +56,7 @@ def _with(module: torch.nn.Module, given: list[Tensor]) -> Any:
     return with_parameters(module, dict(zip((name for name, _ in module.named_parameters()), given, strict=True)))
 
 
-@torch.library.custom_op("torchcaps::route", mutates_args=())
+@torch.library.custom_op("torchcaps::route", mutates_args=(), schema=f"({GIVEN}) -> (Tensor, Tensor)")
 def route_operator(
     poses: Tensor, activations: Tensor, mask: Tensor | None, parameters: list[Tensor], layer: int
 ) -> tuple[Tensor, Tensor]:
@@ -64,7 +66,11 @@ def route_operator(
     return tuple(each.clone(memory_format=torch.contiguous_format) for each in found)  # type: ignore[return-value]
 
 
-@torch.library.custom_op("torchcaps::route_back", mutates_args=())
+@torch.library.custom_op(
+    "torchcaps::route_back",
+    mutates_args=(),
+    schema=f"(Tensor for_poses, Tensor for_activations, {GIVEN}) -> Tensor[]",
+)
 def route_back(
     for_poses: Tensor,
     for_activations: Tensor,
