@@ -37,6 +37,7 @@ from torchcaps.train.module import BatchShard, ShardedBatchSampler, TrainingModu
 from torchcaps.train.plan import checked, draft, planned
 from torchcaps.train.prepare import prepare, quiet
 from torchcaps.train.progress import Progress, WholeFiles
+from torchcaps.train.summary import data_summary
 
 PRECISIONS: dict[str, Literal["32-true", "16-mixed", "bf16-mixed"]] = {
     "float32": "32-true",
@@ -153,6 +154,8 @@ def fit_run(run: Run, parts: Splits, model: nn.Module, *, calibrated: bool = Fal
         if distributed.this_process().rank:
             return _fit_whole(run, parts, model, calibrated)
         with logged(run.log):
+            for number, line in enumerate([] if run.checkpoint.exists() else data_summary(parts)):
+                say(line, run.log, error=number > 0)
             return _fit_whole(_under_conditions(run), parts, model, calibrated)
     except OSError as error:
         remedy = f"Make room, then go on: {run.how_to_resume}"
