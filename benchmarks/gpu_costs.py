@@ -27,7 +27,7 @@ from torch.utils.flop_counter import flop_registry
 
 import torchcaps as tc
 from torchcaps.apps.bench import textbook
-from torchcaps.votes.triton import backend, grid
+from torchcaps.votes.triton import backend, grid, squash
 from torchcaps.votes.triton.products import TritonProducts
 
 # Operations that change how a tensor is seen, or make room, and launch nothing.
@@ -113,6 +113,12 @@ def _grid_launch(name: str, windows: Any, *arrays: Tensor, **flags: bool) -> Non
     COUNTING[-1].add(name, sum(map(_stored, arrays)), 4 * arrays[0].numel())
 
 
+def _squash_launch(kernel: Any, rows: Tensor, constant: float, *more: Tensor) -> Tensor:
+    found = torch.empty_like(rows)
+    COUNTING[-1].add(kernel.__name__, sum(map(_stored, (rows, found, *more))), 6 * rows.numel())
+    return found
+
+
 def counted(run: Callable[[], Any]) -> Counting:
     run()  # tables are made once, and a routing says what it reads
     COUNTING.append(Counting())
@@ -177,6 +183,7 @@ def costs() -> dict[str, dict[str, Counting]]:
     torch._C._len_torch_dispatch_stack = lambda: 0  # type: ignore[attr-defined]  # we only count
     TritonProducts._launch = _votes_launch  # type: ignore[method-assign]
     grid._launch = _grid_launch
+    squash._launch = _squash_launch
     found: dict[str, dict[str, Counting]] = {}
     for name, make in CASES.items():
         works = make()

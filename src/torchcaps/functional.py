@@ -7,12 +7,13 @@ axis.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from torchcaps._core.errors import check_choice, check_range
@@ -101,6 +102,18 @@ SQUASHES: dict[str, Squash] = {
 }
 
 
+CONSTANTS = {"quadratic": 1.0, "half": 0.5}  # of n^2 / (constant + n^2), which GPUs have a kernel for
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def _has_kernels(vectors: Tensor) -> bool:
+    """Can kernels compute on these vectors?"""
+    from torchcaps.votes.triton import backend
+
+    usable = eager() and vectors.is_floating_point() and backend.serves(vectors.device) and backend.is_installed()
+    return usable and type(vectors) in (Tensor, nn.Parameter)
+
+
 def squash(vectors: Float[Tensor, "*b d"], kind: str = "quadratic") -> Float[Tensor, "*b d"]:
     """Shorten vectors [*b d] to a length below one and keep their direction.
 
@@ -110,6 +123,12 @@ def squash(vectors: Float[Tensor, "*b d"], kind: str = "quadratic") -> Float[Ten
     """
     check_choice("squash", "kind", kind, list(SQUASHES))
     wide = vectors.float() if vectors.dtype in HALVES else vectors  # a half's square is infinite from 256 on
+    constant = CONSTANTS.get(kind)
+    if constant is not None and (wide.device.type != "cpu" or INTERPRETED) and _has_kernels(wide):
+        from torchcaps.votes.triton.squash import Squashed
+
+        short: Tensor = Squashed.apply(wide, constant)
+        return short.to(vectors.dtype)
     return (wide * SQUASHES[kind].gain(length(wide)).unsqueeze(-1)).to(vectors.dtype)
 
 

@@ -21,7 +21,7 @@ def interpreted(*words):
     return done.stdout
 
 
-@pytest.mark.parametrize("what", ["products", "layers", "odd", "half", "repeats"])
+@pytest.mark.parametrize("what", ["products", "layers", "odd", "half", "repeats", "squashes"])
 def test_kernels_equal_votes_that_are_made(what):
     assert "checked" in interpreted(what)
 

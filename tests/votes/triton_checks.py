@@ -173,6 +173,28 @@ def repeats():
     return 1
 
 
+def squashes():
+    """Squash and its gradients, also of the zero vector, and gradients of gradients."""
+    for kind in ("quadratic", "half"):
+        vectors = torch.randn(5, 3, 7, dtype=torch.float64)
+        vectors[0, 0] = 0
+        results = []
+        for switch in ("1", "0"):
+            os.environ["TORCHCAPS_TRITON"] = switch
+            given = vectors.clone().requires_grad_()
+            short = tc.squash(given, kind)
+            assert ("Squashed" in type(short.grad_fn).__name__) == (switch == "1")
+            (first,) = torch.autograd.grad((short**3).sum(), given, create_graph=True)
+            (second,) = torch.autograd.grad(first[1:].square().sum(), given)
+            results.append([short, first, second[1:]])  # torch's own is NaN for the zero vector
+        for left, right in zip(*results, strict=True):
+            close(left, right)
+        os.environ["TORCHCAPS_TRITON"] = "1"
+        assert torch.autograd.gradcheck(lambda v, kind=kind: tc.squash(v, kind), vectors[1:].requires_grad_())
+        assert tc.squash(torch.zeros(0, 4), kind).shape == (0, 4)
+    return 2
+
+
 def products():
     sizes = [
         (3, 5, 5, 2, 1, 4, 5), (2, 6, 3, 3, 2, 3, 2), (1, 1, 1, 1, 1, 1, 1), (5, 9, 9, 2, 4, 4, 4),
@@ -221,6 +243,6 @@ def at_random(count):
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    what = {"products": products, "layers": layers, "odd": odd, "half": half, "repeats": repeats}
+    what = {"products": products, "layers": layers, "odd": odd, "half": half, "repeats": repeats, "squashes": squashes}
     done = at_random(int(sys.argv[2])) if sys.argv[1] == "random" else what[sys.argv[1]]()
     print(f"{done} checked")

@@ -26,6 +26,11 @@ def serves(device: torch.device) -> bool:
     return device.type == "cuda" or (device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1")
 
 
+def is_installed() -> bool:
+    """Is Triton there, and not turned off by TORCHCAPS_TRITON=0?"""
+    return os.environ.get("TORCHCAPS_TRITON") != "0" and importlib.util.find_spec("triton") is not None
+
+
 class Triton:
     """Votes of matrices for each pair on a GPU, or of shared ones where a routing asks for squares."""
 

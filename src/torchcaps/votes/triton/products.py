@@ -122,11 +122,14 @@ class TritonProducts(Products):
 
     def gradients(self, given: Columns) -> tuple[Tensor | None, ...]:
         poses, weight = self.sources
-        for_poses = torch.zeros_like(self._poses, dtype=self.dtype)
-        for_weight = torch.zeros_like(self._weight, dtype=self.dtype)
-        if self._examples:
+        for_poses = torch.empty_like(self._poses, dtype=self.dtype)
+        if not self._examples:
+            for_weight = torch.zeros_like(self._weight, dtype=self.dtype)
+        else:
+            for_weight = torch.empty_like(self._weight, dtype=self.dtype)
             scaled = any(given.scaled)
-            pairs = torch.stack([self._rows(each) for each in given.pairs])  # [s n j i]
+            rows = [self._rows(each) for each in given.pairs]
+            pairs = torch.stack(rows) if len(rows) > 1 else rows[0].contiguous()  # [s n j i]
             arrays = (
                 pairs, self._stacked(given.plain), self._stacked(given.scaled) if scaled else None,
                 self._vectors(given.pivot) if scaled else None,
@@ -162,9 +165,13 @@ class TritonProducts(Products):
         return pairs.mT.reshape(-1, self._parents, self._children).to(self.dtype)
 
     def _stacked(self, several: list[list[Tensor]]) -> Tensor:
-        zero = self._poses.new_zeros((), dtype=self.dtype).expand(self._examples, *self.shape[-2:])
-        summed = [self._vectors(sum(each[1:], each[0])) if each else zero for each in several]
-        return torch.stack([zero if each is None else each for each in summed])
+        found = []
+        for each in several:
+            values = self._vectors(sum(each[1:], each[0])) if each else None
+            if values is None:
+                values = self._poses.new_zeros((), dtype=self.dtype).expand(self._examples, *self.shape[-2:])
+            found.append(values)
+        return torch.stack(found) if len(found) > 1 else found[0].contiguous()
 
     def _strided(self, pairs: Tensor) -> tuple[Tensor, int, int, int]:
         """The pairs [*b i j] as they lie in memory where their leading axes are one; else as [n i j]."""
