@@ -208,3 +208,20 @@ def test_layers_that_draw_or_are_exported_show_their_operations_to_the_compiler(
     assert layer.eval()._is_operator(layer.gather(children))
     program = torch.export.export(layer, (children,))
     assert "torchcaps.route" not in str(program.graph)
+
+
+def test_a_compiled_layer_computes_under_autocast_in_the_precision_of_its_weights():
+    layer, encoder = tc.DenseCapsules(6, 3, 4, 4), torch.nn.Linear(4, 4)
+
+    def answer(inputs):
+        with torch.autocast("cpu", dtype=torch.float16):
+            poses = encoder(inputs)
+            return layer(tc.Capsules(poses, tc.length(poses))).poses
+
+    inputs = torch.randn(2, 6, 4)
+    torch.compiler.reset()
+    found = torch.compile(answer, fullgraph=True, backend="aot_eager")(inputs)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, answer(inputs), rtol=2e-2, atol=2e-3)
+    found.sum().backward()
+    assert encoder.weight.grad.isfinite().all()

@@ -158,9 +158,10 @@ class RoutedLayer(nn.Module):
 
     def _parents(self, children: Capsules, gathered: Gathered) -> Capsules:
         if torch.compiler.is_compiling() and self._is_operator(gathered):
-            known = gathered.children
-            found = torch.ops.torchcaps.route(*known, parameters_of(self), self._handle)
-            poses, activations = found
+            given, known = parameters_of(self), gathered.children
+            dtype = given[0].dtype  # behind an operator there is no autocast
+            children_given = (known.poses.to(dtype), known.activations.to(dtype), known.mask)
+            poses, activations = torch.ops.torchcaps.route(*children_given, given, self._handle)
         else:
             poses, activations = route(self._job(gathered), 2, self._said)
         return self._joined(poses, activations, children, gathered)
