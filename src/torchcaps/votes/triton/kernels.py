@@ -189,12 +189,16 @@ def inner_kernel(
 
 @triton.jit
 def _vote_gradients(
-    v, pairs, plain, scaled, n, i, j, columns, examples, children, parents,
-    SCALED: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    p, w, pairs, plain, scaled, pivot, n, i, j, columns, examples, children, parents,
+    SCALED: tl.constexpr, PIVOT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
     R2: tl.constexpr, C2: tl.constexpr, BN: tl.constexpr, BI: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of votes [BN BI R2 C2]: the sum of x (plain + scaled v) over all columns."""
+    """The gradient of votes [BN BI R2 C2]: the sum of x (plain + scaled v) over all columns, with v = vote - pivot."""
     found = tl.zeros((BN, BI, R2, C2), dtype=ACC)
+    if SCALED:
+        v = _votes(p, w)
+        if PIVOT:
+            v -= _vectors(pivot, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)[:, None, :, :]
     for column in range(columns):
         shift = column * examples
         x = _pairs(pairs, n, i, j, examples, children, parents * children, 1, children, ACC, shift)
@@ -220,14 +224,9 @@ def pose_gradients_kernel(
     total = tl.zeros((BN, BI, R2, K2), dtype=ACC)
     for j in range(parents):
         w = _matrices(weight, i % matrices, j, matrices, parents, INNER, COLS, K2, C2, ACC)
-        v = tl.zeros((BN, BI, R2, C2), dtype=ACC)
-        if SCALED:
-            v = _votes(p, w)
-            if PIVOT:
-                v -= _vectors(pivot, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)[:, None, :, :]
         g = _vote_gradients(
-            v, pairs, plain, scaled, n, i, j, columns, examples, children, parents,
-            SCALED, ROWS, COLS, R2, C2, BN, BI, ACC,
+            p, w, pairs, plain, scaled, pivot, n, i, j, columns, examples, children, parents,
+            SCALED, PIVOT, ROWS, COLS, R2, C2, BN, BI, ACC,
         )  # fmt: skip
         total += tl.sum(g[:, :, :, None, :] * w[None, :, None, :, :], axis=4)
     row, inner = tl.arange(0, R2), tl.arange(0, K2)
@@ -254,14 +253,9 @@ def weight_gradients_kernel(
         for start in range(0, examples, BN):
             n = start + tl.arange(0, BN)
             p = _poses(poses, n, i, examples, children, ROWS, INNER, R2, K2, ACC)
-            v = tl.zeros((BN, BI, R2, C2), dtype=ACC)
-            if SCALED:
-                v = _votes(p, w)
-                if PIVOT:
-                    v -= _vectors(pivot, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)[:, None, :, :]
             g = _vote_gradients(
-                v, pairs, plain, scaled, n, i, j, columns, examples, children, parents,
-                SCALED, ROWS, COLS, R2, C2, BN, BI, ACC,
+                p, w, pairs, plain, scaled, pivot, n, i, j, columns, examples, children, parents,
+                SCALED, PIVOT, ROWS, COLS, R2, C2, BN, BI, ACC,
             )  # fmt: skip
             total += tl.sum(tl.sum(p[:, :, :, :, None] * g[:, :, :, None, :], axis=2), axis=0)
     inner, column = tl.arange(0, K2), tl.arange(0, C2)
