@@ -308,6 +308,7 @@ def test_several_labels_at_once(tmp_path):
         ({"loss": "least"}, "loss"),
         ({"schedule": "quick"}, "schedule"),
         ({"augment": "much"}, "augment"),
+        ({"model": Points(), "train_data": (np.zeros((9, 20)), [0, 1, 0] * 3), "augment": "shift"}, "for augment"),
         ({"epochs": 0}, "epochs"),
         ({"reconstruction": 0.1}, "decoder"),
         ({"train_data": Folder(0)}, "empty"),

@@ -11,10 +11,11 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, get_args
 
+import torch
 from torch import nn
 
 from torchcaps._core.device import choose_device
-from torchcaps._core.errors import InputError, check_choice, input_error
+from torchcaps._core.errors import InputError, check_choice, input_error, shape_text
 from torchcaps._core.locks import locked
 from torchcaps._core.types import Capsules
 from torchcaps.apps.networks import first_answer, image_shape_of
@@ -218,6 +219,11 @@ def _with_recipe(model: nn.Module, config: TrainConfig, parts: Splits, in_python
         remedy = "Drop reconstruction, or make the network with decoder=True."
         raise input_error("fit", "a network with a decoder for reconstruction", "none", remedy)
     recipe = for_pixels(recipe, math.prod(model.image_shape)) if draws(model) else {**recipe, "reconstruction": 0.0}
+    if config.augment not in (None, "none"):
+        inputs = parts.train.batch(torch.arange(1)).inputs
+        if inputs.ndim != 4 or not inputs.is_floating_point():  # nothing else is varied in training
+            got = f"inputs {shape_text(inputs.shape[1:])} of {inputs.dtype}"
+            raise input_error("fit", "images [c h w] of floating-point numbers for augment", got, "Drop augment.")
     images = not in_python and parts.train.kind == "images" and parts.train.labels_per_image == 1
     recipe["augment"] = "affine" if images else "none"
     return completed(config, recipe, len(parts.train))
