@@ -27,7 +27,7 @@ from torch.utils.flop_counter import flop_registry
 
 import torchcaps as tc
 from torchcaps.apps.bench import textbook
-from torchcaps.votes.triton import backend, grid, squash
+from torchcaps.votes.triton import backend, fits, grid, squash
 from torchcaps.votes.triton.products import TritonProducts
 
 # Operations that change how a tensor is seen, or make room, and launch nothing.
@@ -119,6 +119,10 @@ def _squash_launch(kernel: Any, rows: Tensor, constant: float, *more: Tensor) ->
     return found
 
 
+def _fit_launch(name: str, like: Tensor, arrays: tuple[Tensor | None, ...], *_: Any, **flags: Any) -> None:
+    COUNTING[-1].add(name, sum(_stored(each) for each in arrays if each is not None), 20 * like.numel())
+
+
 def counted(run: Callable[[], Any]) -> Counting:
     run()  # tables are made once, and a routing says what it reads
     COUNTING.append(Counting())
@@ -184,6 +188,7 @@ def costs() -> dict[str, dict[str, Counting]]:
     TritonProducts._launch = _votes_launch  # type: ignore[method-assign]
     grid._launch = _grid_launch
     squash._launch = _squash_launch
+    fits._launch = _fit_launch
     found: dict[str, dict[str, Counting]] = {}
     for name, make in CASES.items():
         works = make()

@@ -23,7 +23,8 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from torchcaps.votes.triton import kernels, softmax
+from torchcaps.votes.triton import kernels, mixture, softmax
+from torchcaps.votes.triton.fits import NUMBERS
 from torchcaps.votes.triton.products import LEARN, READ, blocks_of
 
 WARPS = 4  # Triton's default
@@ -42,12 +43,25 @@ FLAGS: dict[str, dict[str, bool]] = {
     "sums_kernel": ON,
     "moments_kernel": {"PLACE": True},
     "inner_kernel": {"LINEAR": True, "SQUARED": True, "OFFSET": True, "PLACE": True},
-    "pose_gradients_kernel": {"SCALED": True, "PIVOT": True},
-    "weight_gradients_kernel": {"SCALED": True, "PIVOT": True},
+    "pose_gradients_kernel": {"PLAIN": True, "SCALED": True, "PIVOT": True},
+    "weight_gradients_kernel": {"PLAIN": True, "SCALED": True, "PIVOT": True},
 }
 GRID = {"grid_softmax_kernel": {"LEAKY": True}, "grid_softmax_back_kernel": {}}
+# Formulas on parents, of poses of 16 numbers, with all that they can do.
+PRIOR = {"MASS_FLOOR": 1e-7, "VARIANCE_FLOOR": 1e-4, "DAMPING": 0.1, "ANNEALING": 0.05, "ACTIVE": 2500.0}
+PRIOR |= dict.fromkeys(("ORIGIN", "PREVIOUS", "PRIOR", "GAIN", "MASSIVE", "WIDE"), True)
+BACK = dict.fromkeys(("OF_WHOLES", "OF_MEANS", "OF_VARIANCES", "OF_PRIOR", "FOR_PREVIOUS"), True)
+FITS: dict[str, dict[str, Any]] = {
+    "fit_kernel": PRIOR,
+    "fit_back_kernel": {**PRIOR, **BACK, "MOST": 5e7},
+    "density_kernel": {"SHARPNESS": 1.0, "CONSTANT": 14.7},
+    "density_back_kernel": {"SHARPNESS": 1.0, "OF_PRECISIONS": True, "OF_BESIDE": True},
+}
 FLOATS = ("poses", "weight", "pairs", "place", "masses", "first", "second", "means", "scatter", "linear", "squared")
 FLOATS += ("offset", "found", "plain", "scaled", "pivot", "scores", "shares", "gradient")
+FLOATS += ("sums", "middle", "origin", "previous", "beta_use", "beta_active", "temperature", "gain", "wholes", "prior")
+FLOATS += ("variances", "precisions", "beside", "of_wholes", "of_means", "of_variances", "of_prior", "of_precisions")
+FLOATS += ("of_beside", "for_masses", "for_sums", "for_scatter", "for_previous", "for_learned")
 
 
 @dataclass(frozen=True)
@@ -106,6 +120,11 @@ def table(capability: int) -> dict[tuple[str, str], Usage]:
     for name, flags in GRID.items():
         constants = {"BJ": 32, "BC": 32, **flags}
         found["competition over a grid", name] = usage(compiled(getattr(softmax, name), constants, target), capability)
+    for name, flags in FITS.items():
+        constants = {**flags, "SIZE": 16, "D2": 16, "BN": NUMBERS // 16, "ACC": tl.float32}
+        found["clusters of 16 dimensions", name] = usage(
+            compiled(getattr(mixture, name), constants, target), capability
+        )
     return found
 
 

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 import torchcaps as tc
-from tests.tiles import assert_same, capsules
-from tests.waits import Waits
+from tests.support.tiles import assert_same, capsules
+from tests.support.waits import Waits
 from torchcaps.functional import agree, combine, squash
 from torchcaps.routing import check_routing
 from torchcaps.votes import engine
 from torchcaps.votes.algebra import Votes
 from torchcaps.votes.engine import Plan, Refusal, plan_of_votes
+from torchcaps.votes.gradients import Entry, columns, separate
 from torchcaps.votes.products import Products, Sums
 
 # A backend of one's own, in fewer than sixty lines: votes by einsum from poses and matrices, for whatever asks.
@@ -219,3 +220,11 @@ def test_windows_are_counted_once_for_each_shape():
     for window, place in ((0, 25), (4, 6)):  # outside at a corner; the middle window begins at row 1, column 1
         assert seen[window, 0] == place
     assert math.prod(first.out) == first.count == 9
+
+
+def test_terms_of_a_gradient_are_told_apart_where_memory_has_no_address():
+    """On the meta device all tensors have the address zero, and different couplings became one column."""
+    first, second = torch.empty(2, 3, 4, device="meta"), torch.empty(2, 3, 4, device="meta")
+    entries = [Entry(pairs, torch.empty(2, 4, 5, device="meta"), None, None) for pairs in (first, second, first)]
+    assert [len(each) for each in columns(entries).plain] == [2, 1]
+    assert len(separate(entries)) == 2

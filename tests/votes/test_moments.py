@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.readers import NativeVotes
+from tests.support.readers import NativeVotes
 from torchcaps.votes.algebra import Votes
 
 pytestmark = pytest.mark.usefixtures("native")

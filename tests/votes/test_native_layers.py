@@ -10,8 +10,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import torchcaps as tc
-from tests.readers import planned
-from tests.tiles import Sizes, capsules
+from tests.support.readers import planned
+from tests.support.tiles import Sizes, capsules
 from torchcaps.functional import combine
 from torchcaps.routing.kmeans import KMeans
 from torchcaps.votes.native.backend import tile_of
@@ -209,3 +209,17 @@ def test_an_example_is_the_same_wherever_it_stands(routing, examples):
         moved = layer(tc.Capsules(poses[order], activations[order]))
     assert torch.equal(found.poses[order], moved.poses)
     assert torch.equal(found.activations[order], moved.activations)
+
+
+@pytest.mark.usefixtures("native")
+def test_the_backward_pass_keeps_one_number_for_each_pair_and_iteration():
+    """Couplings times activations are computed again from their factors, of which the softmax keeps one anyway."""
+    layer = tc.DenseCapsules(512, 16, 4, 4, routing="em", iterations=3)
+    given = tc.Capsules(torch.randn(64, 512, 4), torch.rand(64, 512, requires_grad=True))
+    layer(given)  # compiles, and makes what is made once for each shape
+    with torch.profiler.profile(profile_memory=True) as profile:
+        parents = layer(given)
+    kept = sum(event.self_cpu_memory_usage for event in profile.key_averages())
+    pairs = 4 * 64 * 512 * 16  # bytes
+    assert 2 * pairs < kept < 3 * pairs  # couplings of the second and third iteration; those of the first are even
+    parents.activations.sum().backward()

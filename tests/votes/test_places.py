@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import torchcaps as tc
-from tests.tiles import assert_same, capsules
+from tests.support.tiles import assert_same, capsules
 
 
 @pytest.mark.usefixtures("way")

@@ -12,10 +12,10 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reas
 CHECKS = Path(__file__).parent / "triton_checks.py"
 
 
-def interpreted(*words):
+def interpreted(*words, checks=CHECKS):
     """The checks in a process of their own: the interpreter must be chosen before kernels are imported."""
     environment = {**os.environ, "TRITON_INTERPRET": "1", "TORCHCAPS_NATIVE": "0", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", str(CHECKS), *map(str, words)]
+    command = [sys.executable, "-W", "ignore", str(checks), *map(str, words)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=CHECKS.parents[2])
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     return done.stdout
@@ -33,6 +33,11 @@ def test_kernels_equal_votes_that_are_made_at_length():
 
 def test_random_layers_equal_votes_that_are_made():
     assert "12 checked" in interpreted("random", 12)
+
+
+@pytest.mark.parametrize("what", ["routings", "formulas", "extremes", "subclasses"])
+def test_formulas_on_parents_equal_those_of_torch(what):
+    assert "checked" in interpreted(what, checks=CHECKS.with_name("triton_fits.py"))
 
 
 def test_without_a_gpu_the_backend_refuses_and_triton_is_not_imported():

@@ -29,6 +29,7 @@ from torchcaps.routing.competition import (
 )
 from torchcaps.votes.algebra import Votes, as_votes
 from torchcaps.votes.bounds import bounded
+from torchcaps.votes.layout import constant
 
 
 def _moved(routed: Routed, pivot: Tensor | None) -> Routed:
@@ -205,10 +206,7 @@ class Routing(nn.Module):
     ) -> Routed:
         if not self.uses_activations:
             activations = None
-        if activations is None:
-            weights = torch.ones(votes.shape[:-2], dtype=votes.dtype, device=votes.device)
-        else:
-            weights = activations.to(votes.dtype)
+        weights = constant(1, votes, votes.shape[:-2]) if activations is None else activations.to(votes.dtype)
         if mask is not None:
             weights = weights.masked_fill(~mask, 0)
         if kept is None:
@@ -232,9 +230,11 @@ class Routing(nn.Module):
 
         rivals, given = over_parents, couplings is not None
         if couplings is None:
-            scores = self.initial_scores(votes, weights)
+            scores = constant(0, votes, votes.shape[:-1])
             alike = last and steps is None and kept is None and (rivals.local or mask is None)
             even = rivals.even(scores, self.leaky) if alike and self._is_plain("initial_scores", "compete") else None
+            if even is None:
+                scores = self.initial_scores(votes, weights)
             couplings = rivals.present(self.compete(scores, mask, kept, rivals)) if even is None else even
         else:
             rivals = careful if over_parents is over_own_parents else over_parents

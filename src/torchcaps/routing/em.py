@@ -16,6 +16,7 @@ from torch.nn.functional import logsigmoid
 from torchcaps._core.errors import check_choice, check_positive, check_range, input_error
 from torchcaps._core.types import Activations, Couplings
 from torchcaps.routing.checks import Choice, Control, Range
+from torchcaps.routing.fused import has_kernel
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
 from torchcaps.votes.algebra import Votes
 
@@ -152,12 +153,14 @@ class EM(Gaussian):
         if learned_temperature:
             self.log_gain = nn.Parameter(torch.zeros(()))
 
+    @has_kernel
     def _damp(self, means: Tensor, previous: Tensor | None) -> Tensor:
         if self.damping == 0:
             return means
         damped = (1 - self.damping) * means  # the mean before the first is zero
         return damped if previous is None else damped + self.damping * previous
 
+    @has_kernel
     def _log_prior(self, masses: Tensor, covariances: Tensor, step: int) -> Tensor:
         """log a_j, with a_j = logistic(lambda (beta_active - Sum_h (beta_use + log sigma_jh) mass_j))."""
         if self.variant == 1:

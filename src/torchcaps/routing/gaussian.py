@@ -19,6 +19,7 @@ from torchcaps.functional import combine, distances, mass, moments
 from torchcaps.routing.base import Routing
 from torchcaps.routing.checks import Choice, Control, Range
 from torchcaps.routing.competition import CompetitionOptions
+from torchcaps.routing.fused import fused_density, fused_fit, has_kernel, why_not_fused
 from torchcaps.votes.algebra import Votes, as_votes
 
 LOG_2PI = math.log(2 * math.pi)
@@ -88,6 +89,9 @@ class Gaussian(Routing):
         fitted = self.covariance in ("diagonal", "spherical")
         before = None if previous is None else previous.means
         found = moments(weights, votes, near=before) if fitted else None
+        fused = None if found is None else fused_fit(self, found, origin, before, step)
+        if fused is not None:
+            return Mixture(*fused)
         masses = (mass(weights) if found is None else found.masses) + self.mass_floor
         sums = combine(weights, votes) if found is None else found.sums
         if origin is not None:  # the floor is a mass there
@@ -103,8 +107,13 @@ class Gaussian(Routing):
                 covariances = covariances.mean(-1, keepdim=True).expand_as(means)
         return Mixture(masses, means, covariances, self._log_prior(masses, covariances, step))
 
+    @has_kernel
     def _damp(self, means: Tensor, previous: Tensor | None) -> Tensor:
         return means
+
+    def why_not_fused(self) -> str | None:
+        """Why a GPU computes the clusters by operations of torch, not by a kernel; None if it has one."""
+        return why_not_fused(self)
 
     def _full_covariances(self, centered: Tensor, weights: Tensor, masses: Tensor) -> Tensor:
         scatter = torch.einsum("...ijd,...ijf->...jdf", centered * weights.unsqueeze(-1), centered)  # eq. 7
@@ -127,6 +136,10 @@ class Gaussian(Routing):
             exponents = -sharpness / 2 * white.square().sum(-2).mT
             logarithm = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         else:
+            beside = sharpness, votes.shape[-1] * LOG_2PI / 2
+            fused = fused_density(votes, clusters.covariances, offset, *beside)
+            if fused is not None:
+                return distances(votes, clusters.means, *fused)
             logarithm = clusters.covariances.log().sum(-1) / 2
         constant = offset - sharpness * (logarithm + votes.shape[-1] * LOG_2PI / 2)
         if self.covariance != "full":

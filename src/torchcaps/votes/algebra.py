@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchcaps.votes.bounds import bounded
 from torchcaps.votes.gradients import Ledger
-from torchcaps.votes.layout import inner_of, mass_of, sums_of, weigh
+from torchcaps.votes.layout import constant, inner_of, mass_of, sums_of, weigh
 from torchcaps.votes.products import Products
 from torchcaps.votes.readings import Combine, Inner, Open, Spread
 
@@ -23,12 +23,24 @@ from torchcaps.votes.readings import Combine, Inner, Open, Spread
 class Moments:
     """The weighted votes of each parent: masses [*b j], sums [*b j d], and squared deviations from any center.
 
-    spread: the function from a center [*b j d] to Sum_i x_ij (u_j|i - center_j)^2, [*b j d].
+    spread: the function from a center [*b j d] to Sum_i x_ij (u_j|i - center_j)^2, [*b j d]. scatter, means: the same
+    about the means, and these, if a backend has them. by_kernels: whether kernels on a GPU computed them.
     """
 
-    def __init__(self, masses: Tensor, sums: Tensor, spread: Callable[[Tensor], Tensor]) -> None:
+    def __init__(
+        self,
+        masses: Tensor,
+        sums: Tensor,
+        spread: Callable[[Tensor], Tensor],
+        scatter: Tensor | None = None,
+        means: Tensor | None = None,
+        by_kernels: bool = False,
+    ) -> None:
         self.masses = masses
         self.sums = sums
+        self.scatter = scatter
+        self.means = means
+        self.by_kernels = by_kernels
         self._spread = spread
 
     def spread(self, about: Tensor) -> Tensor:
@@ -76,6 +88,11 @@ class Votes:
         """The number of axes, as `Tensor.ndim`."""
         return len(self.shape)
 
+    @property
+    def by_kernels(self) -> bool:
+        """Whether kernels on a GPU compute the reductions."""
+        return self._products is not None and self._products.kernels
+
     def is_floating_point(self) -> bool:
         """Whether votes are floating-point numbers, as `Tensor.is_floating_point`."""
         return self.dtype.is_floating_point
@@ -113,12 +130,12 @@ class Votes:
 
         pairs [*b i j]: the mean is over those of them that are there; None: all are.
         """
-        even = torch.ones((), dtype=self.dtype, device=self.device)
         if pairs is not None:
             mask = pairs if mask is None else pairs & mask.unsqueeze(-1)
         elif mask is not None:
             mask = mask.unsqueeze(-1)  # [*b i 1]
-        even = even.expand(self.shape[:-1]) if mask is None else mask.expand(self.shape[:-1]).to(even)
+        shape = self.shape[:-1]
+        even = constant(1, self, shape) if mask is None else mask.expand(shape).to(self.dtype)
         with torch.no_grad():
             sums = self.combine(even)
             count = self.shape[-3] if mask is None else mask.sum(-2).clamp(min=1).unsqueeze(-1)
@@ -136,7 +153,7 @@ class Votes:
 
     def combine(self, weights: Tensor) -> Tensor:
         """Sum_i x_ij u_j|i, [*b j d], for weights x [*b i j]."""
-        weights = weights.expand(self.shape[:-1])
+        weights = self._of_pairs(weights)
         if self._products is None:
             return sums_of(weights, self.dense())
         return self._combine(weights)[1]
@@ -166,12 +183,17 @@ class Votes:
 
     def moments(self, weights: Tensor, near: Tensor | None = None) -> Moments:
         """The mass, sum and scatter of the votes under weights [*b i j]. near: an estimate of their means [*b j d]."""
-        weights = weights.expand(self.shape[:-1])
+        weights = self._of_pairs(weights)
         if self._products is not None:
             self._ask_for_squares()
             near = None if near is None else self._beside(near.detach())
             masses, sums, scatter, means = self._combine(weights, near, True)
-            return Moments(masses, sums, lambda about: Spread.apply(scatter, masses, sums, about, means))
+
+            def spread(about: Tensor) -> Tensor:
+                found: Tensor = Spread.apply(scatter, masses, sums, about, means)
+                return found
+
+            return Moments(masses, sums, spread, scatter, means, self.by_kernels)
         votes = self.dense()
         sums = sums_of(weights, votes)
         return Moments(mass_of(weights), sums, lambda about: sums_of(weights, (votes - about.unsqueeze(-3)).square()))
@@ -179,6 +201,10 @@ class Votes:
     def _combine(self, weights: Tensor, near: Tensor | None = None, squares: bool = False) -> Any:
         origin, bound = self._origin, self._centered
         return Combine.apply(self._key, weights, self._products, self._ledger, origin, near, squares, bound)
+
+    def _of_pairs(self, weights: Tensor) -> Tensor:
+        """Weights expanded to [*b i j]; the same tensor if they have that shape, as the products may know it."""
+        return weights if weights.shape == self.shape[:-1] else weights.expand(self.shape[:-1])
 
     def _ask_for_squares(self) -> None:
         if self._products is not None and not self._products.squares:

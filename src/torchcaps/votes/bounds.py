@@ -22,9 +22,14 @@ def bounded(values: Value) -> Value:
     if torch.compiler.is_compiling():
         return values
     for part in values if isinstance(values, tuple) else (values,):
-        if isinstance(part, Tensor) and part.requires_grad:
+        if isinstance(part, Tensor) and part.requires_grad and not _saturates(part):
             part.register_hook(_saturated)
     return values
+
+
+def _saturates(part: Tensor) -> bool:
+    """Whether the function that made it clamps the gradients itself."""
+    return getattr(getattr(part.grad_fn, "_forward_cls", None), "saturates", False)
 
 
 def _saturated(gradient: Tensor | None) -> Tensor | None:

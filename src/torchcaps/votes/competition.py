@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from torchcaps.votes.layout import eager, in_memory_order, memory_order, over_axis
+from torchcaps.votes.layout import constant, eager, in_memory_order, memory_order, over_axis
 from torchcaps.votes.windows import Windows
 
 Reduce = Callable[..., Tensor]
@@ -59,7 +59,7 @@ class Competition:
 
     def even(self, like: Tensor, leaky: bool) -> Tensor | None:
         """The result of `shares` for equal scores, of the shape of `like` [*b i j]; None if `shares` must be called."""
-        return like.new_full((), 1 / (like.shape[-1] + leaky)).expand(like.shape)
+        return constant(1 / (like.shape[-1] + leaky), like, like.shape)
 
     def present(self, values: Tensor, fill: float = 0.0) -> Tensor:
         """Values of pairs [*b i j], with `fill` for those pairs that are not there."""

@@ -48,6 +48,9 @@ class Plan:
     keep: bool = False  # may autograd keep what it needs of all tiles, instead of making them again?
     leading: tuple[int, ...] = ()  # the axes that rows of the batch stand for
     refusals: dict[str, str] = field(default_factory=dict)  # of the backends that were asked before
+    unfused: str | None = (
+        None  # why formulas on parents are operations of torch, where the backend has kernels for them
+    )
 
     @property
     def tiles(self) -> int:
@@ -65,6 +68,7 @@ class Plan:
     def __str__(self) -> str:
         tiles = "one tile" if self.tiles == 1 else f"{self.tiles} tiles"
         said = [f"{self.backend}: {tiles} of {self.bytes / 2**20:.1f} MB"]
+        said += [] if self.unfused is None else [f"clusters by torch: {self.unfused}"]
         said += [f"not {name}: {reason}" for name, reason in self.refusals.items()]
         return "; ".join(said)
 

@@ -55,13 +55,43 @@ class Columns(NamedTuple):
     pivot: Tensor | None  # [*b j d]; None: zero, or nothing is scaled
 
 
+class Column(NamedTuple):
+    """Merged entries with the same x and the same means: x (plain + scaled (u - means))."""
+
+    pairs: Tensor  # x, [*b i j]
+    plain: Tensor | None  # [*b j d] each
+    scaled: Tensor | None
+    means: Tensor | None
+
+
+def _identity(tensor: Tensor | None) -> object:
+    """The same for two tensors only if they are the same numbers in memory; also where memory has no address."""
+    return tensor if tensor is None else (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.stride())
+
+
+def separate(entries: list[Entry]) -> list[Column]:
+    """A column for each x and its means: nothing is computed, unless entries have both in common."""
+    found: dict[object, Column] = {}
+    for entry in entries:
+        key = (_identity(entry.pairs), _identity(entry.means))
+        known = found.get(key, Column(entry.pairs, None, None, entry.means))
+        found[key] = Column(
+            entry.pairs, _added(known.plain, entry.plain), _added(known.scaled, entry.scaled), entry.means
+        )
+    return list(found.values())
+
+
+def _added(left: Tensor | None, right: Tensor | None) -> Tensor | None:
+    return right if left is None else left if right is None else left + right
+
+
 def columns(entries: list[Entry]) -> Columns:
     """The same couplings weigh votes and squares: one column for both; all squares around one pivot."""
     pivot = next((entry.means for entry in entries if entry.means is not None), None)
     found = Columns([], [], [], pivot)
     places: dict[object, int] = {}
     for entry in entries:
-        place = places.setdefault((entry.pairs.data_ptr(), entry.pairs.stride()), len(found.pairs))
+        place = places.setdefault(_identity(entry.pairs), len(found.pairs))
         if place == len(found.pairs):
             found.pairs.append(entry.pairs)
             found.plain.append([])

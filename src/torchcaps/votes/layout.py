@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,18 @@ def why_not_eager() -> str | None:
 def eager() -> bool:
     """Whether torch is in plain eager mode: see `why_not_eager`."""
     return why_not_eager() is None
+
+
+def constant(value: float, like: Any, shape: Shape) -> Tensor:
+    """One number everywhere, of the dtype and on the device of `like`. It is made once and lies in memory once."""
+    make = _constant if eager() else _constant.__wrapped__  # else it could be a compiler's stand-in
+    return make(float(value), like.dtype, like.device).expand(shape)
+
+
+@functools.lru_cache(maxsize=256)
+def _constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.full((), value, dtype=dtype, device=device)
 
 
 def memory_order(values: Tensor) -> tuple[list[int], list[int]]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchcaps.votes.gradients import Columns
+from torchcaps.votes.gradients import Columns, Entry, columns
 from torchcaps.votes.layout import weigh
 
 
@@ -31,6 +31,7 @@ class Products(ABC):
     device: torch.device
     sources: tuple[Tensor, ...]  # the inputs of votes: they get gradients, and must not change before
     squares = True
+    kernels = False  # True: computed by kernels on a GPU, as formulas on parents can be (`routing/fused.py`)
 
     @abstractmethod
     def sums(
@@ -47,6 +48,10 @@ class Products(ABC):
     @abstractmethod
     def gradients(self, given: Columns) -> tuple[Tensor | None, ...]:
         """The gradients of the sources; the gradient of votes is the sum of x (plain + scaled v) over all columns."""
+
+    def collected(self, entries: list[Entry]) -> tuple[Tensor | None, ...]:
+        """The gradients of the sources, from all that a backward pass has put into the ledger."""
+        return self.gradients(columns(entries))
 
     def moments(self, pairs: Tensor, place: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Masses, sums and means of v, and the squared deviations from these means."""
@@ -66,6 +71,10 @@ class Products(ABC):
     def weigh(self, couplings: Tensor, weights: Tensor) -> Tensor:
         """Couplings [*b i j] times the weights of children [*b i]."""
         return weigh(couplings, weights)
+
+    def factors(self, pairs: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The couplings and weights whose product `weigh` returned as these pairs, to save instead; None: unknown."""
+        return None
 
     def moved(self, offset: Tensor) -> Products | None:
         """The products of votes minus an offset [*b j d]; None if callers should use `place` instead."""

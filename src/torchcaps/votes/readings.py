@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchcaps._core.precision import without_autocast
 from torchcaps.votes.bounds import largest
-from torchcaps.votes.gradients import Ledger, columns, refuse_second_derivatives
+from torchcaps.votes.gradients import Ledger, refuse_second_derivatives
 from torchcaps.votes.products import Products, Sums
 
 
@@ -21,7 +21,7 @@ class Open(torch.autograd.Function):
         ctx.products, ctx.ledger = products, ledger
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*sources)  # detects changes in between
-        return sources[0].new_zeros(())
+        return sources[0].new_empty(())  # nobody reads it
 
     @staticmethod
     @without_autocast
@@ -30,7 +30,7 @@ class Open(torch.autograd.Function):
         entries = ctx.ledger.take()
         if not entries:
             return (None,) * (2 + len(ctx.saved_tensors))
-        return None, None, *ctx.products.gradients(columns(entries))
+        return None, None, *ctx.products.collected(entries)
 
 
 class Combine(torch.autograd.Function):
@@ -50,8 +50,9 @@ class Combine(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         ctx.products, ctx.ledger, ctx.squares, ctx.bound = products, ledger, squares, bound
         ctx.set_materialize_grads(False)
+        saved = products.factors(weights) or (weights, None)
         if not squares:
-            ctx.save_for_backward(weights, origin, None, *products.sources)
+            ctx.save_for_backward(*saved, origin, None, *products.sources)
             first = products.sums(weights, origin, first=True).first
             assert first is not None
             return None, first, None, None
@@ -63,7 +64,7 @@ class Combine(torch.autograd.Function):
         else:
             relative = means
         middle = means if place is None else means + place
-        ctx.save_for_backward(weights, middle, relative, *products.sources)
+        ctx.save_for_backward(*saved, middle, relative, *products.sources)
         ctx.mark_non_differentiable(relative)
         return masses, first, scatter, relative
 
@@ -73,8 +74,10 @@ class Combine(torch.autograd.Function):
         ctx: Any, for_masses: Tensor | None, for_sums: Tensor | None, for_scatter: Tensor | None, _: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         refuse_second_derivatives()
-        weights, place, means, *_rest = ctx.saved_tensors
+        weights, of_children, place, means, *_rest = ctx.saved_tensors
         if ctx.needs_input_grad[0] and not (for_sums is None and for_scatter is None):
+            if of_children is not None:
+                weights = ctx.products.weigh(weights, of_children)
             # With v = u - mean, the votes are v + mean, and the squares are v^2 whatever the mean does: Sum_i x v = 0.
             scaled = None if for_scatter is None else for_scatter + for_scatter
             ctx.ledger.add(weights, plain=for_sums, scaled=scaled, means=None if scaled is None else place)

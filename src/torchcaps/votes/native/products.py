@@ -7,13 +7,17 @@ operations keep.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import MutableMapping
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchcaps.votes.buffers import scratch
 from torchcaps.votes.gradients import Columns
+from torchcaps.votes.layout import constant
 from torchcaps.votes.native.blocks import call, innermost, outermost
 from torchcaps.votes.native.build import Geometry
 from torchcaps.votes.products import Products, Sums
@@ -24,6 +28,11 @@ class BlockProducts(Products):
 
     library: ctypes.CDLL
 
+    @cached_property
+    def _weighed(self) -> MutableMapping[Tensor, tuple[Tensor, Tensor]]:
+        """The factors of what `weigh` returned, while it exists."""
+        return WeakTensorKeyDictionary()
+
     def _laid(self, values: Tensor) -> Tensor:
         """Values [block lane x y] as the functions want them."""
         if values.dtype != self.dtype or values.device.type != "cpu":
@@ -32,13 +41,18 @@ class BlockProducts(Products):
         return innermost(values)
 
     def zeros(self) -> Tensor:
-        return self.sources[0].new_zeros(()).expand(self.shape[:-1])
+        return constant(0, self, self.shape[:-1])
 
     def weigh(self, couplings: Tensor, weights: Tensor) -> Tensor:
         if couplings.stride(-1) == 0:  # the same for all parents: so is the result
             return super().weigh(couplings, weights)
         result: Tensor = _Weigh.apply(couplings, weights, self.library)
+        if torch.is_grad_enabled():  # otherwise nothing is saved, and the factors need not outlive their use
+            self._weighed[result] = (couplings.detach(), weights.detach())
         return result
+
+    def factors(self, pairs: Tensor) -> tuple[Tensor, Tensor] | None:
+        return self._weighed.get(pairs)  # the softmax saves the couplings anyway: their product need not be
 
 
 class NativeProducts(BlockProducts):

@@ -73,6 +73,8 @@ class Triton:
 
         plan = plan_of_votes(self.name, job, weights, PAIR_NUMBERS, make, moved)
         plan.cast = poses.dtype if poses.dtype in HALVES and not autocasting(poses.device.type) else None
+        told = getattr(job.routing, "why_not_fused", None)
+        plan.unfused = told() if told is not None else None
         if job.gathered.windows is not None and not job.gathered.over_parents.local:
             from torchcaps.votes.triton.grid import GridInKernels
 

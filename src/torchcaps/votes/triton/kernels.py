@@ -190,24 +190,25 @@ def inner_kernel(
 @triton.jit
 def _vote_gradients(
     p, w, pairs, plain, scaled, pivot, n, i, j, columns, examples, children, parents,
-    SCALED: tl.constexpr, PIVOT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    PLAIN: tl.constexpr, SCALED: tl.constexpr, PIVOT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
     R2: tl.constexpr, C2: tl.constexpr, BN: tl.constexpr, BI: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of votes [BN BI R2 C2]: the sum of x (plain + scaled v) over all columns, with v = vote - pivot."""
+    """The gradient of votes [BN BI R2 C2]: the sum of x (plain + scaled v) over all columns, v = vote - its pivot."""
     found = tl.zeros((BN, BI, R2, C2), dtype=ACC)
     if SCALED:
         v = _votes(p, w)
-        if PIVOT:
-            v -= _vectors(pivot, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)[:, None, :, :]
     for column in range(columns):
         shift = column * examples
-        x = _pairs(pairs, n, i, j, examples, children, parents * children, 1, children, ACC, shift)
-        y = _vectors(plain, n, j, examples, parents, ROWS, COLS, R2, C2, ACC, shift)[:, None, :, :]
+        each = tl.zeros((BN, BI, R2, C2), dtype=ACC)
         if SCALED:
-            z = _vectors(scaled, n, j, examples, parents, ROWS, COLS, R2, C2, ACC, shift)
-            found += x[:, :, None, None] * (y + z[:, None, :, :] * v)
-        else:
-            found += x[:, :, None, None] * y
+            apart = v
+            if PIVOT:
+                apart = v - _vectors(pivot, n, j, examples, parents, ROWS, COLS, R2, C2, ACC, shift)[:, None, :, :]
+            each = apart * _vectors(scaled, n, j, examples, parents, ROWS, COLS, R2, C2, ACC, shift)[:, None, :, :]
+        if PLAIN:
+            each += _vectors(plain, n, j, examples, parents, ROWS, COLS, R2, C2, ACC, shift)[:, None, :, :]
+        x = _pairs(pairs, n, i, j, examples, children, parents * children, 1, children, ACC, shift)
+        found += x[:, :, None, None] * each
     return found
 
 
@@ -215,7 +216,8 @@ def _vote_gradients(
 def pose_gradients_kernel(
     poses, weight, pairs, plain, scaled, pivot, found,
     columns, examples, children, matrices, parents,
-    SCALED: tl.constexpr, PIVOT: tl.constexpr, ROWS: tl.constexpr, INNER: tl.constexpr, COLS: tl.constexpr,
+    PLAIN: tl.constexpr, SCALED: tl.constexpr, PIVOT: tl.constexpr,
+    ROWS: tl.constexpr, INNER: tl.constexpr, COLS: tl.constexpr,
     R2: tl.constexpr, K2: tl.constexpr, C2: tl.constexpr, BN: tl.constexpr, BI: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """The gradient of poses [n i (R K)]; a program for BN examples and BI children, over all parents."""
@@ -226,7 +228,7 @@ def pose_gradients_kernel(
         w = _matrices(weight, i % matrices, j, matrices, parents, INNER, COLS, K2, C2, ACC)
         g = _vote_gradients(
             p, w, pairs, plain, scaled, pivot, n, i, j, columns, examples, children, parents,
-            SCALED, PIVOT, ROWS, COLS, R2, C2, BN, BI, ACC,
+            PLAIN, SCALED, PIVOT, ROWS, COLS, R2, C2, BN, BI, ACC,
         )  # fmt: skip
         total += tl.sum(g[:, :, :, None, :] * w[None, :, None, :, :], axis=4)
     row, inner = tl.arange(0, R2), tl.arange(0, K2)
@@ -241,7 +243,8 @@ def pose_gradients_kernel(
 def weight_gradients_kernel(
     poses, weight, pairs, plain, scaled, pivot, found,
     columns, examples, children, matrices, parents,
-    SCALED: tl.constexpr, PIVOT: tl.constexpr, ROWS: tl.constexpr, INNER: tl.constexpr, COLS: tl.constexpr,
+    PLAIN: tl.constexpr, SCALED: tl.constexpr, PIVOT: tl.constexpr,
+    ROWS: tl.constexpr, INNER: tl.constexpr, COLS: tl.constexpr,
     R2: tl.constexpr, K2: tl.constexpr, C2: tl.constexpr, BN: tl.constexpr, BI: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """The gradient of matrices [t j K C]; a program for BI of them and parent j, over examples and places."""
@@ -255,7 +258,7 @@ def weight_gradients_kernel(
             p = _poses(poses, n, i, examples, children, ROWS, INNER, R2, K2, ACC)
             g = _vote_gradients(
                 p, w, pairs, plain, scaled, pivot, n, i, j, columns, examples, children, parents,
-                SCALED, PIVOT, ROWS, COLS, R2, C2, BN, BI, ACC,
+                PLAIN, SCALED, PIVOT, ROWS, COLS, R2, C2, BN, BI, ACC,
             )  # fmt: skip
             total += tl.sum(tl.sum(p[:, :, :, :, None] * g[:, :, :, None, :], axis=2), axis=0)
     inner, column = tl.arange(0, K2), tl.arange(0, C2)

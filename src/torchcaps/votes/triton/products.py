@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from torchcaps._core.precision import HALVES
-from torchcaps.votes.gradients import Columns
+from torchcaps.votes.gradients import Column, Columns, Entry, separate
+from torchcaps.votes.layout import constant
 from torchcaps.votes.products import Products, Sums
 
 # Numbers of a product [BN BI R K C] that a program holds, and examples that share the matrices it has loaded, where
@@ -46,11 +47,17 @@ def _power(size: int) -> int:
     return 1 << max(0, size - 1).bit_length()
 
 
+def _total(several: list[Tensor]) -> Tensor | None:
+    return sum(several[1:], several[0]) if several else None
+
+
 class TritonProducts(Products):
     """The products of votes, for poses [*b i (R K)] and matrices [t j K C], those of child i % t.
 
     Poses and matrices may be in half precision; everything else is in float32 (float64 where poses are).
     """
+
+    kernels = True
 
     def __init__(self, poses: Tensor, weight: Tensor, rows: int) -> None:
         from torchcaps.votes.triton import kernels
@@ -120,21 +127,27 @@ class TritonProducts(Products):
             )
         return found.view(*self.shape[:-3], self._parents, self._children).mT
 
+    def collected(self, entries: list[Entry]) -> tuple[Tensor | None, ...]:
+        return self._gradients(separate(entries))
+
     def gradients(self, given: Columns) -> tuple[Tensor | None, ...]:
+        several = zip(given.pairs, given.plain, given.scaled, strict=True)
+        return self._gradients([Column(x, _total(y), _total(z), given.pivot) for x, y, z in several])
+
+    def _gradients(self, given: list[Column]) -> tuple[Tensor | None, ...]:
         poses, weight = self.sources
         for_poses = torch.empty_like(self._poses, dtype=self.dtype)
         if not self._examples:
             for_weight = torch.zeros_like(self._weight, dtype=self.dtype)
         else:
             for_weight = torch.empty_like(self._weight, dtype=self.dtype)
-            scaled = any(given.scaled)
-            rows = [self._rows(each) for each in given.pairs]
-            pairs = torch.stack(rows) if len(rows) > 1 else rows[0].contiguous()  # [s n j i]
+            pairs, plain, scaled, means = zip(*given, strict=True)
+            rows = [self._rows(each) for each in pairs]
             arrays = (
-                pairs, self._stacked(given.plain), self._stacked(given.scaled) if scaled else None,
-                self._vectors(given.pivot) if scaled else None,
-            )  # fmt: skip
-            flags = {"SCALED": scaled, "PIVOT": scaled and given.pivot is not None}
+                torch.stack(rows) if len(rows) > 1 else rows[0].contiguous(),  # [s n j i]
+                *map(self._stacked, (plain, scaled, means)),
+            )
+            flags = dict(zip(("PLAIN", "SCALED", "PIVOT"), (each is not None for each in arrays[1:]), strict=True))
             few, many = self._learning.BN, self._learning.BI
             over_poses = (-(-self._examples // few), -(-self._children // many))
             over_weight = (-(-self._matrices // many), self._parents)
@@ -142,7 +155,7 @@ class TritonProducts(Products):
                 (self._kernels.pose_gradients_kernel, over_poses, for_poses),
                 (self._kernels.weight_gradients_kernel, over_weight, for_weight),
             ):
-                self._launch(kernel, grid, None, (*arrays, found), (), (len(given.pairs),), **flags)
+                self._launch(kernel, grid, None, (*arrays, found), (), (len(given),), **flags)
         return for_poses.view(poses.shape).to(poses.dtype), for_weight.view(weight.shape).to(weight.dtype)
 
     @property
@@ -164,14 +177,13 @@ class TritonProducts(Products):
         """A number for each pair [*b i j], as [n j i]."""
         return pairs.mT.reshape(-1, self._parents, self._children).to(self.dtype)
 
-    def _stacked(self, several: list[list[Tensor]]) -> Tensor:
-        found = []
-        for each in several:
-            values = self._vectors(sum(each[1:], each[0])) if each else None
-            if values is None:
-                values = self._poses.new_zeros((), dtype=self.dtype).expand(self._examples, *self.shape[-2:])
-            found.append(values)
-        return torch.stack(found) if len(found) > 1 else found[0].contiguous()
+    def _stacked(self, several: tuple[Tensor | None, ...]) -> Tensor | None:
+        """Vectors of each column, [s n j d], zero for those that have none; None if no column has any."""
+        if all(each is None for each in several):
+            return None
+        zero = constant(0, self, (self._examples, *self.shape[-2:]))
+        found = [zero if values is None else values for values in map(self._vectors, several)]
+        return torch.stack(found) if len(found) > 1 else found[0]
 
     def _strided(self, pairs: Tensor) -> tuple[Tensor, int, int, int]:
         """The pairs [*b i j] as they lie in memory where their leading axes are one; else as [n i j]."""
