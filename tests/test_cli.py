@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.commands import SMALL, run, save_norb, save_pictures
+from tests.support.commands import SMALL, run, save_norb, save_pictures
 from torchcaps.apps.cli.main import COMMANDS, main
 from torchcaps.data import load_dataset
 
@@ -241,8 +241,8 @@ def test_results_are_json_even_for_classes_without_images(tmp_path, trained, cap
 
 def test_examples_of_the_help_can_be_parsed():
     from torchcaps.apps.cli import commands, parsing
+    from torchcaps.apps.cli.commands.train import Train
     from torchcaps.apps.cli.main import HELP
-    from torchcaps.runs import config
 
     files = sorted(Path(commands.__file__).parent.glob("*.py"))
     text = HELP + "".join(file.read_text() for file in files)
@@ -250,4 +250,4 @@ def test_examples_of_the_help_can_be_parsed():
     assert len(lines) >= 6
     for line in lines:
         if not line.startswith(("DATA", "--config")):
-            parsing.parse(config.Train, line.rstrip('"').split(), "train", "", config.Train())
+            parsing.parse(Train, line.rstrip('"').split(), "train", "", Train())

@@ -1,4 +1,4 @@
-"""The command line. Heavy modules are imported inside the commands, so that help answers at once."""
+"""The command line. Commands import heavy modules inside functions, so that help is fast."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
+from torchcaps._core.arguments import on_command_line
 from torchcaps._core.memory import bounded_memory, is_out_of_memory
 from torchcaps._core.neutral import neutral_output
 from torchcaps.apps.cli.commands import COMMANDS
@@ -16,32 +17,32 @@ torchcaps: capsule networks for images and texts
 
 usage: torchcaps COMMAND ...
 
-the main job:
-  train DATA       train a network and keep it in a run folder
-  evaluate RUN     accuracy on the test part, table of classes, confusion, pictures of mistakes
+train and use a network:
+  train DATA       train a network and save it in a run folder
+  evaluate RUN     test accuracy, precision and recall of each class, confusion matrix, mistakes
   predict RUN ...  classify pictures or texts
-  report RUN       one page on a run, for the browser
-  export RUN       one file for other tools: ONNX, or a program of torch.export
+  report RUN       write an HTML report of a run
+  export RUN       export a network to ONNX or torch.export
 
-to look inside and to question a network:
-  explain RUN ...  which parts of a picture, or words of a text, decided
-  health RUN       what routing does in a trained network, and what is lost without it
-  attack RUN       accuracy when pixels are changed to mislead a network
-  jumble RUN       how sure a network is of images whose parts are shuffled
-  strange RUN      whether a network notices images that it does not know
-  similar RUN ...  which texts are alike
-  compare DATA     train variants on equal terms: which differences are more than noise?
-  viewpoint DATA   train on some viewpoints, test on new ones, beside another network
+analyze a network:
+  explain RUN ...  show which parts of a picture, or words of a text, decided
+  health RUN       measure routing in a trained network, and the accuracy without parts of it
+  attack RUN       accuracy under adversarial attacks
+  jumble RUN       confidence on images whose parts are shuffled
+  strange RUN      detection of out-of-distribution images
+  similar RUN ...  find similar texts
+  compare DATA     train variants with several seeds and test whether they differ
+  viewpoint DATA   train on some viewpoints, test on others, against a second network
 
 more:
-  draw WHAT        pictures that explain: routing at work, votes, weights, viewpoints
-  studio [RUN]     play in the browser: points to cluster, digits to draw, routing trees
-  list WHAT        what there is: models, routings, datasets or runs
-  bench            time layers and models against their textbook versions
-  doctor           what this machine can do, and which backends make votes here
+  draw WHAT        figures of routing, votes, weights and viewpoints
+  studio [RUN]     interactive page in the browser: clustering, digits, routing trees
+  list WHAT        list models, routings, datasets or runs
+  bench            time layers and models against textbook implementations
+  doctor           report compiler, GPU and threads, and which backends compute votes
 
 examples:
-  torchcaps train                                    5,000 digits that come along, a few minutes
+  torchcaps train                                    5,000 built-in digits, a few minutes
   torchcaps train photos/ --size 32 --out runs/mine  your pictures, one subfolder for each class
   torchcaps train reviews.csv --text review --label stars --out runs/stars
   torchcaps evaluate runs/mine
@@ -49,11 +50,12 @@ examples:
   torchcaps explain runs/stars "not as good as the first one"
   torchcaps compare mnist-5k --vary routing=dynamic,em,uniform
 
-torchcaps COMMAND --help tells more. Every command takes --import FILE.py, a file of yours that enters routings, models,
-data sets or commands; it is run, so that no command imports what a run names unless you say so again.
+torchcaps COMMAND --help lists the options. Every command accepts --import FILE.py, a file that registers your own
+routings, models, data sets or commands. The file is executed. Commands on a run that was trained with --import need the
+option again: files named by a run are never imported automatically.
 """
 
-# What takes memory in a command, and can be lowered.
+# Options that reduce the memory of a command.
 LOWER = {
     "": "Close other programs, or lower TORCHCAPS_DATA_BYTES (data kept in memory) and TORCHCAPS_TILE_BYTES (votes)",
     "bench": "Time fewer cases, or use --no-memory",
@@ -67,13 +69,13 @@ LOWER = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 if all went well, 2 after a mistake in what was given, 130 after Ctrl-C, 141 if nobody reads."""
-    with neutral_output(), bounded_memory():
+    """Run a command. Exit codes: 0 success, 2 invalid input, 130 Ctrl-C, 141 output closed by its reader."""
+    with neutral_output(), bounded_memory(), on_command_line():
         return _main(arguments)
 
 
 def _imported(words: list[str]) -> list[str]:
-    """The words of a command without --import FILE, and these files imported."""
+    """Import the files of --import FILE, and return the remaining words."""
     from torchcaps._core.errors import input_error
     from torchcaps._core.extensions import import_file
 
@@ -106,10 +108,10 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 
 def _others() -> str:
-    """Help on commands that other packages, or files that were imported, have brought."""
+    """Help on commands that are registered by other packages or imported files."""
     names = [name for name in COMMANDS if f"\n  {name} " not in HELP]
     lines = [f"  {name:<16} {((COMMANDS[name].__doc__ or '').strip().splitlines() or [''])[0]}\n" for name in names]
-    return "\nof your own:\n" + "".join(lines) if lines else ""
+    return "\nextensions:\n" + "".join(lines) if lines else ""
 
 
 def _run(words: list[str]) -> int:
@@ -136,17 +138,17 @@ def _run(words: list[str]) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader of our output went away
+    except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (MemoryError, RuntimeError, OSError) as error:
         if is_out_of_memory(error):
-            got = f"expected memory for this work, got none left. {LOWER.get(words[0], LOWER[''])}."
+            got = f"expected enough memory, got none left. {LOWER.get(words[0], LOWER[''])}."
             print(f"torchcaps {words[0]}: {got}", file=sys.stderr)
             return 2
         if not isinstance(error, OSError):
             raise
         what = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
-        print(f"torchcaps {words[0]}: {what}. Check the path, its rights and the room there.", file=sys.stderr)
+        print(f"torchcaps {words[0]}: {what}. Check the path, its permissions and the free space.", file=sys.stderr)
         return 2
     return 0

@@ -1,4 +1,4 @@
-"""From words of a command line to one of the dataclasses of `config`."""
+"""Parsing of command lines into dataclasses of options."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import inspect
 import io
 import re
 import sys
+from dataclasses import fields
 from typing import TypeVar
 
 from torchcaps._core.neutral import terminal
+from torchcaps.runs.config import TrainConfig
 
 Config = TypeVar("Config")
 
@@ -23,7 +25,7 @@ def parse(kind: type[Config], words: list[str], command: str, examples: str, def
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(terminal(sys.stdout)):
-            parsed: Config = tyro.cli(  # type: ignore[assignment]  # a default of None means that there is none
+            parsed: Config = tyro.cli(  # type: ignore[assignment]  # None means no default
                 kind,
                 args=_said_plainly(words),
                 prog=f"torchcaps {command}",
@@ -40,14 +42,14 @@ def parse(kind: type[Config], words: list[str], command: str, examples: str, def
 
 
 def _said_plainly(words: list[str]) -> list[str]:
-    """true and false for True and False, where they stand behind an option."""
+    """Accept true and false as values of options, beside True and False."""
     return [
         word.capitalize() if word in ("true", "false") and before.startswith("--") else word
         for before, word in zip(["", *words], words, strict=False)
     ]
 
 
-# What tyro says of a value that is none of its kind, and what we say.
+# Messages of tyro on invalid values, and the words for them here.
 NOT_A_NUMBER = (
     (r"Error parsing (\S+): no type matching \{None\}\|INT could be instantiated from \['(.*)'\]", "a whole number"),
     (r"Error parsing (\S+): invalid literal for int\(\) with base 10: '(.*)'", "a whole number"),
@@ -63,11 +65,16 @@ def _in_our_words(reason: str) -> str:
 
 
 def _unframed(text: str) -> str:
-    """What tyro says in a frame of many lines, as one line, without its title and details."""
+    """The error message in tyro's frame as one line, without its title and details."""
     lines = [line.strip("│╰╯─ ") for line in text.splitlines() if not line.startswith("╭")]
-    if len(lines) > 1 and set(lines[1]) == {"-"}:  # where the terminal knows no frames, a title with a line below
+    if len(lines) > 1 and set(lines[1]) == {"-"}:  # on terminals without frames, the title is underlined
         lines = lines[2:]
     words = " ".join(line for line in lines if line.strip("-") and "--help" not in line)
     for end in (". Got errors", "Argument helptext", "For full helptext"):
         words = words.partition(end)[0]
     return words.rstrip(" .")
+
+
+def as_config(options: TrainConfig) -> TrainConfig:
+    """The options of training among those of a command that has more."""
+    return TrainConfig(**{field.name: getattr(options, field.name) for field in fields(TrainConfig)})

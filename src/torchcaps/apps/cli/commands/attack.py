@@ -1,13 +1,24 @@
-"""The command that attacks. Heavy modules are imported inside."""
+"""torchcaps attack: accuracy under adversarial attacks. Heavy modules are imported inside."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tyro.conf import arg
 
 from torchcaps._core.fields import as_json
 from torchcaps._core.neutral import shown as neutral
-from torchcaps.apps.cli.commands.networks import open_networks, percent, print_pictures, print_table, write_results
+from torchcaps.apps.cli.commands.networks import (
+    RunsBeside,
+    open_networks,
+    percent,
+    print_pictures,
+    print_table,
+    write_results,
+)
 from torchcaps.apps.cli.parsing import parse
 
 if TYPE_CHECKING:
@@ -16,9 +27,23 @@ if TYPE_CHECKING:
 Curves = dict[str, "list[AttackCurve]"]
 
 
-def attack_command(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import Attack
+@dataclass(frozen=True)
+class Attack(RunsBeside):
+    """Attack a run: accuracy as test images are changed along gradients, as a function of the size of the change."""
 
+    transfer: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
+    """Compute the changes on this run and apply them to the others (black-box attack)."""
+    methods: Annotated[tuple[Literal["fgsm", "bim", "pgd"], ...], arg(metavar="METHOD...")] = ("fgsm", "bim")
+    """fgsm: one step; bim: several steps; pgd: several steps from a random start."""
+    epsilons: Annotated[tuple[float, ...], arg(metavar="E...")] = (0.05, 0.1, 0.2, 0.3)
+    """Largest change of a pixel, for pixels from 0 to 1."""
+    steps: int = 10
+    """Number of steps of bim and pgd."""
+    targeted: bool = False
+    """Attack towards a random wrong class of each image, instead of away from the right one."""
+
+
+def attack_command(words: list[str]) -> None:
     examples = """\
   torchcaps attack runs/mine
   torchcaps attack runs/capsules --beside runs/cnn --methods fgsm bim pgd
@@ -64,7 +89,7 @@ def attack_command(words: list[str]) -> None:
     for name, found in curves.items():
         if silent := max(curve.silent for curve in found):
             got = f"warning: {silent:.1%} of the examples have no gradient at all"
-            print(f"{got} in {options.transfer or name}: of these the attack says nothing", file=sys.stderr)
+            print(f"{got} in {options.transfer or name}, for which the attack shows nothing", file=sys.stderr)
     folder = networks.run.path("attack")
     write_results(folder, summary)
     from torchcaps.plots.attacks import attack_examples_figure, attack_figure
@@ -90,7 +115,7 @@ def _show(curves: Curves, verdicts: list[str]) -> None:
     points = list(zip(*(curve.points[1:] for _, curve in columns), strict=True))
     print_table(head, [[f"{row[0].epsilon:g}", *(percent(p.accuracy, p.interval) for p in row)] for row in points])
     if columns[0][1].points[0].driven is not None:
-        print("\ndriven to the target")
+        print("\nclassified as the target")
         print_table(
             head,
             [
@@ -101,13 +126,11 @@ def _show(curves: Curves, verdicts: list[str]) -> None:
 
 
 def _fairness(points: list[AttackPoint]) -> str:
-    """Do the clean accuracies differ? If so, a comparison of curves compares other things too."""
+    """Whether the clean accuracies differ, in which case the curves do not compare robustness alone."""
     low, high = max(point.interval[0] for point in points), min(point.interval[1] for point in points)
     if low <= high:
-        return f"The intervals of the clean accuracies overlap: {points[0].count:,} examples do not tell them apart."
-    return (
-        "The clean accuracies differ by more than their intervals: a fair comparison needs runs that do equally well."
-    )
+        return f"The intervals of the clean accuracies overlap: {points[0].count:,} examples do not distinguish them."
+    return "The clean accuracies differ by more than their intervals: a fair comparison needs runs of equal accuracy."
 
 
 def _summary(found: list[AttackCurve]) -> dict[str, object]:

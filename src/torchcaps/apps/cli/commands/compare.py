@@ -1,22 +1,37 @@
-"""The commands that train several networks and compare them. Heavy modules are imported inside."""
+"""torchcaps compare: train variants of a network and compare them. Heavy modules are imported inside."""
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
-from torchcaps.apps.cli.parsing import parse
+from tyro.conf import UseAppendAction, arg
+
+from torchcaps.apps.cli.parsing import as_config, parse
+from torchcaps.runs.config import TrainConfig
 
 if TYPE_CHECKING:
     from torchcaps.analysis.comparison import Comparison
-    from torchcaps.runs.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Compare(TrainConfig):
+    """Train variants of a network with several seeds and report which differences are significant.
+
+    All variants see the same examples in the same order, and equally often; the options of train apply to all of them.
+    To resume after an interruption, run the same command with the --out that it printed.
+    """
+
+    vary: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE,...", help_behavior_hint="")] = ()
+    """An option of train, or of the model, with the values to compare; may be repeated for all combinations."""
+    seeds: int = 3
+    """Runs of each variant, with the seeds SEED, SEED + 1, ..."""
+    json: bool = False
+    """Print JSON instead of a table."""
 
 
 def compare_command(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import Compare
-
     examples = """\
   torchcaps compare mnist-5k --vary routing=dynamic,entropy,kmeans,em,uniform --seeds 3
   torchcaps compare mnist-5k --vary model=efficient,cnn-small --vary limit=100,300,1000,3000
@@ -25,7 +40,7 @@ def compare_command(words: list[str]) -> None:
     options = parse(Compare, words, "compare", examples, Compare())
     from torchcaps.train.compare import compare
 
-    found, folder = compare(_training(options), options.vary, options.seeds)
+    found, folder = compare(as_config(options), options.vary, options.seeds)
     if options.json:
         print((folder / "results.json").read_text())
     else:
@@ -36,12 +51,6 @@ def compare_command(words: list[str]) -> None:
     what = f"{options.data}: {' and '.join(found.names)}, {options.seeds} seed{'s' if options.seeds > 1 else ''}"
     for path in save_figures({"compare.png": comparison_figure(found, what)}, folder):
         print(f"picture: {path}", file=sys.stderr)
-
-
-def _training(options: object) -> TrainConfig:
-    from torchcaps.runs.config import TrainConfig
-
-    return TrainConfig(**{field.name: getattr(options, field.name) for field in dataclasses.fields(TrainConfig)})
 
 
 def _show(found: Comparison) -> None:
@@ -59,30 +68,3 @@ def _show(found: Comparison) -> None:
         verdict = found.verdict(variant)
         if verdict:
             print(f"{found.title(variant)}: {verdict}.")
-
-
-def viewpoint_command(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import Viewpoint
-
-    examples = """\
-  torchcaps viewpoint toys
-  torchcaps viewpoint toys --viewpoint elevation --model matrix-small --beside cnn-small
-  torchcaps viewpoint eth-80 --epochs 10 --out runs/views"""
-    options = parse(Viewpoint, words, "viewpoint", examples, Viewpoint())
-    from torchcaps.train.viewpoints import compare_viewpoints
-
-    config = dataclasses.replace(_training(options), viewpoint=options.viewpoint or "azimuth")
-    with contextlib.redirect_stdout(sys.stderr):  # how it goes is no part of the answer
-        found, folder = compare_viewpoints(config, options.beside)
-    if options.json:
-        print((folder / "results.json").read_text())
-        return
-    width = max(len(name) for name in found.outcomes)
-    print(f"\n{'':<{width}}  {'familiar':>9}  {'novel':>9}  {'gap':>7}  {'epochs':>6}  {'parameters':>11}")
-    for name, outcome in found.outcomes.items():
-        novel = outcome.novel or 0.0
-        print(
-            f"{name:<{width}}  {outcome.score:>9.2%}  {novel:>9.2%}  {outcome.score - novel:>7.2%}  {outcome.epochs:>6}"
-            f"  {outcome.parameters:>11,}"
-        )
-    print(f"\n{found.verdict()}")

@@ -1,13 +1,24 @@
-"""The command that tells what this machine can do. Heavy modules are imported inside."""
+"""torchcaps doctor: what this machine supports. Heavy modules are imported inside."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tyro.conf import arg
 
 from torchcaps.apps.cli.parsing import parse
 
 
-def doctor_command(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import Doctor
+@dataclass(frozen=True)
+class Doctor:
+    """Report compiler, native functions, Triton, GPU and threads of this machine, and the backends in use."""
 
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """Device: auto, cpu, cuda or mps."""
+
+
+def doctor_command(words: list[str]) -> None:
     options = parse(Doctor, words, "doctor", "  torchcaps doctor\n  torchcaps doctor --device cuda")
     from torchcaps._core.device import choose_device
     from torchcaps.apps.bench.machine import machine_lines, plan_lines

@@ -1,4 +1,4 @@
-"""The command that draws pictures to explain with, a function for each of them."""
+"""torchcaps draw: figures that explain routing, with one function for each."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torchcaps.apps.cli.commands.draw_clusters import draw_clusters, draw_member
 from torchcaps.apps.cli.commands.draw_diagrams import draw_text_model, draw_viewpoints, draw_weights
 from torchcaps.apps.cli.commands.draw_runs import draw_agreement, draw_convergence, draw_split
 
-# Each picture: how it is drawn, and what it shows.
+# Each figure: its function, and its line of help.
 _OWN: dict[str, tuple[Callable[[list[str]], None], str]] = {
-    "clusters": (draw_clusters, "a routing at work on points in the plane, iteration by iteration; --gif moves"),
-    "membership": (draw_membership, "how much of each point belongs to whom: fuzzy clusters"),
-    "convergence": (draw_convergence, "of a run: how far votes are from the mean of each class, in every iteration"),
+    "clusters": (draw_clusters, "a routing on points in the plane, by iteration; --gif for an animation"),
+    "membership": (draw_membership, "the couplings of each point after routing: fuzzy clusters"),
+    "convergence": (draw_convergence, "of a run: distances of votes from the mean of each class, by iteration"),
     "agreement": (draw_agreement, "of a run: votes for two classes as arrows, one child marked"),
-    "split": (draw_split, "of a run: a child split among its parents, and a parent that receives"),
-    "weights": (draw_weights, "full against shared weights, with the numbers of real layers"),
-    "text-model": (draw_text_model, "a text model layer by layer, with the shapes of a real text"),
-    "viewpoints": (draw_viewpoints, "one thing from all sides, and which views are new"),
+    "split": (draw_split, "of a run: one child divided among its parents, and one parent with its children"),
+    "weights": (draw_weights, "full and shared weights, with their numbers of parameters"),
+    "text-model": (draw_text_model, "a text model layer by layer, with its shapes for a text"),
+    "viewpoints": (draw_viewpoints, "one object from all viewpoints, and which of them are novel"),
 }
 DRAWINGS: Registry[tuple[Callable[[list[str]], None], str]] = Registry("torchcaps.drawings", _OWN)
 
@@ -44,12 +44,12 @@ def _help() -> str:
     return f"""\
 usage: torchcaps draw WHAT ...
 
-Draw a picture that explains, from the numbers of real routings and networks.
+Draw a figure that explains routing, computed by routings and networks.
 
 {lines}
 
 examples:
 {examples}
 
-torchcaps draw WHAT --help tells more.
+torchcaps draw WHAT --help lists the options.
 """

@@ -1,22 +1,66 @@
-"""Pictures of routing at work on points in the plane. Heavy modules are imported inside."""
+"""torchcaps draw clusters and membership: figures of routing on points. Heavy modules are imported inside."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tyro.conf import arg
 
 from torchcaps._core.fields import as_json
-from torchcaps.apps.cli.commands.pictures import picture_place, save_picture, tell_picture
+from torchcaps.apps.cli.commands.pictures import Picture, picture_place, save_picture, tell_picture
 from torchcaps.apps.cli.parsing import parse
+from torchcaps.runs.config import Count, Name
 
 if TYPE_CHECKING:
     from torchcaps.analysis.clusters import ClusterTrace
     from torchcaps.analysis.points import PointSet
-    from torchcaps.apps.cli.options import DrawClusters, DrawMembership
+
+
+@dataclass(frozen=True)
+class DrawClusters:
+    """Draw a routing of points in the plane: couplings and centers of every iteration, and the objective."""
+
+    routing: Annotated[str, arg(metavar="NAME")] = "em"
+    """dynamic, kmeans, entropy, gaussian, em, heinsen, variational, kde or inverted; its options after commas, as in
+    gaussian,covariance=full."""
+    beside: Name = None
+    """A second routing on the same points, from the same start."""
+    points: Literal["blobs", "ellipses", "directions", "overlap"] = "blobs"
+    """Round groups, elongated ones, rays from the origin, or overlapping groups."""
+    iterations: int = 5
+    """Routing iterations."""
+    parents: Count = None
+    """Number of clusters; default: the number of groups."""
+    seed: int = 0
+    """Seed of the points and of the initial couplings."""
+    gif: bool = False
+    """Write an animation with a frame for each iteration."""
+    out: Picture = None
+    """The file to write; default: clusters.png or clusters.gif in the working folder."""
+    json: bool = False
+    """Print every iteration as JSON instead of a table."""
+
+
+@dataclass(frozen=True)
+class DrawMembership:
+    """Draw the couplings of each point after routing: fuzzy clusters."""
+
+    routing: Annotated[str, arg(metavar="NAME")] = "gaussian,covariance=spherical"
+    """dynamic, kmeans, entropy, gaussian, em, heinsen, variational, kde or inverted; its options after commas."""
+    points: Literal["blobs", "ellipses", "directions", "overlap"] = "overlap"
+    """Round groups, elongated ones, rays from the origin, or overlapping groups."""
+    iterations: int = 8
+    """Routing iterations."""
+    parents: Count = None
+    """Number of clusters; default: the number of groups."""
+    seed: int = 0
+    """Seed of the points and of the initial couplings."""
+    out: Picture = None
+    """The file to write; default: membership.png in the working folder."""
 
 
 def draw_clusters(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import DrawClusters
-
     examples = """\
   torchcaps draw clusters --routing em --points blobs
   torchcaps draw clusters --routing gaussian,covariance=full --beside kmeans --points ellipses --iterations 10 --gif"""
@@ -40,8 +84,6 @@ def draw_clusters(words: list[str]) -> None:
 
 
 def draw_membership(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import DrawMembership
-
     options = parse(DrawMembership, words, "draw membership", "  torchcaps draw membership --routing entropy")
     from torchcaps.analysis.points import make_points
     from torchcaps.plots.clusters import membership_figure
@@ -52,7 +94,7 @@ def draw_membership(words: list[str]) -> None:
 
 
 def _trace(named: str, drawn: PointSet, options: DrawClusters | DrawMembership) -> ClusterTrace:
-    """A routing with its options behind commas, on these points."""
+    """A routing with its options after commas, on these points."""
     from torchcaps._core.errors import InputError, input_error
     from torchcaps.analysis.clusters import trace_clusters
     from torchcaps.runs.config import parse_option
@@ -61,7 +103,7 @@ def _trace(named: str, drawn: PointSet, options: DrawClusters | DrawMembership) 
     parents = drawn.parents if options.parents is None else options.parents
     given = dict(parse_option(text) for text in more)
     if given.keys() & {"iterations", "seed", "start", "activations"}:
-        raise input_error(named, "options of the routing alone behind commas", ", ".join(given), "Use the flags.")
+        raise input_error(named, "only options of the routing after commas", ", ".join(given), "Use the flags.")
     try:
         return trace_clusters(drawn.points, name, parents, options.iterations, seed=options.seed, **given)
     except InputError:

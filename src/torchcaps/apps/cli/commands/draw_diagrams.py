@@ -1,16 +1,67 @@
-"""Diagrams with real numbers: weights, text models, viewpoints. Heavy modules are imported inside."""
+"""torchcaps draw weights, text-model and viewpoints: diagrams. Heavy modules are imported inside."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from torchcaps.apps.cli.commands.pictures import picture_place, save_picture
+from tyro.conf import Positional, arg
+
+from torchcaps.apps.cli.commands.pictures import Picture, picture_place, save_picture
 from torchcaps.apps.cli.parsing import parse
+from torchcaps.runs.config import Count, Folder, Name
+
+
+@dataclass(frozen=True)
+class DrawWeights:
+    """Draw full and shared weights, with the numbers of matrices of a layer of these sizes."""
+
+    children: int = 1152
+    """Children."""
+    parents: int = 10
+    """Parents."""
+    child_dim: int = 8
+    """Size of a child's pose."""
+    parent_dim: int = 16
+    """Size of a parent's pose."""
+    out: Picture = None
+    """The file to write; default: weights.png in the working folder."""
+
+
+@dataclass(frozen=True)
+class DrawTextModel:
+    """Draw a text model layer by layer, with its shapes for a text."""
+
+    text: Annotated[Positional[str], arg(metavar="TEXT")] = "the plot is thin but the acting is a joy"
+    """The text."""
+    model: Literal["text", "text-a", "text-b"] = "text-b"
+    """Capsule-A (3-grams) or Capsule-B (3-, 4- and 5-grams), untrained, with two classes."""
+    run: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
+    """The model of this run instead."""
+    out: Picture = None
+    """The file to write; default: text-model.png in the working folder."""
+
+
+@dataclass(frozen=True)
+class DrawViewpoints:
+    """Draw one object from all viewpoints: elevations in rows, azimuths in columns; a split trains on framed views."""
+
+    data: Annotated[Positional[str], arg(metavar="DATA")] = "toys"
+    """Data with viewpoints: toys, toys-full, smallnorb, ..."""
+    kind: Name = None
+    """The class; default: the first one."""
+    instance: Count = None
+    """The instance of its class; default: the first one of the test part."""
+    by: Literal["azimuth", "elevation"] = "azimuth"
+    """The viewpoint that the split is by."""
+    data_dir: Folder = None
+    """Folder of data sets by name."""
+    out: Picture = None
+    """The file to write; default: viewpoints.png in the working folder."""
 
 
 def draw_weights(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import DrawWeights
-
     examples = "  torchcaps draw weights\n  torchcaps draw weights --children 16 --child-dim 8"
     options = parse(DrawWeights, words, "draw weights", examples)
     place = picture_place(options.out, "weights.png")
@@ -28,8 +79,6 @@ def draw_weights(words: list[str]) -> None:
 
 
 def draw_text_model(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import DrawTextModel
-
     examples = """\
   torchcaps draw text-model --model text-a
   torchcaps draw text-model "not as good as the first one" --run runs/stars"""
@@ -62,8 +111,6 @@ def draw_text_model(words: list[str]) -> None:
 
 
 def draw_viewpoints(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import DrawViewpoints
-
     examples = "  torchcaps draw viewpoints toys --kind car\n  torchcaps draw viewpoints smallnorb --by elevation"
     options = parse(DrawViewpoints, words, "draw viewpoints", examples)
     place = picture_place(options.out, "viewpoints.png")

@@ -1,24 +1,65 @@
-"""Pictures of what a run does with one image. Heavy modules are imported inside."""
+"""torchcaps draw convergence, agreement and split: one image in a run. Heavy modules are imported inside."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tyro.conf import arg
 
 from torchcaps._core.fields import as_json
 from torchcaps._core.neutral import shown
-from torchcaps.apps.cli.commands.pictures import picture_place, save_picture
+from torchcaps.apps.cli.commands.pictures import Picture, picture_place, save_picture
 from torchcaps.apps.cli.parsing import parse
+from torchcaps.runs.config import Count, Folder
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from torchcaps.analysis.lastlayer import Voted
-    from torchcaps.apps.cli.options import DrawRun
+
+
+@dataclass(frozen=True)
+class DrawRun:
+    run: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
+    """The run folder of a capsule network for images."""
+    example: int = 0
+    """Index of the image, from 0."""
+    part: Literal["test", "validation", "train"] = "test"
+    """Part of the data."""
+    data_dir: Folder = None
+    """Folder of data sets by name."""
+    out: Picture = None
+    """The file to write; default: the name of the figure with .png in the working folder."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+@dataclass(frozen=True)
+class DrawConvergence(DrawRun):
+    """Draw the distances of votes from the mean of each class, in every iteration (Hinton 2018, figure 2)."""
+
+
+@dataclass(frozen=True)
+class DrawAgreement(DrawRun):
+    """Draw the votes for two classes as arrows: a child's coupling grows if its vote agrees with the parent."""
+
+    child: Count = None
+    """The child to mark; default: one that belongs to the first class and opposes the second."""
+
+
+@dataclass(frozen=True)
+class DrawSplit(DrawRun):
+    """Draw how one child is divided among its parents, and what one parent receives from all children."""
+
+    child: Count = None
+    """The child; default: the one that contributes most to the parent."""
+    parent: Count = None
+    """The parent, as a class index from 0; default: the most active one."""
 
 
 def draw_convergence(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import DrawConvergence
-
     examples = "  torchcaps draw convergence --run runs/toys --example 3"
     options = parse(DrawConvergence, words, "draw convergence", examples)
     place = picture_place(options.out, "convergence.png")
@@ -41,8 +82,6 @@ def draw_convergence(words: list[str]) -> None:
 
 
 def draw_agreement(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import DrawAgreement
-
     examples = "  torchcaps draw agreement --run runs/mine --example 3"
     options = parse(DrawAgreement, words, "draw agreement", examples)
     place = picture_place(options.out, "agreement.png")
@@ -67,8 +106,6 @@ def draw_agreement(words: list[str]) -> None:
 
 
 def draw_split(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import DrawSplit
-
     examples = "  torchcaps draw split --run runs/mine --example 3"
     options = parse(DrawSplit, words, "draw split", examples)
     place = picture_place(options.out, "split.png")
@@ -91,7 +128,7 @@ def draw_split(words: list[str]) -> None:
 
 
 def _watched(options: DrawRun, what: str) -> tuple[Voted, Tensor, list[int], tuple[str, ...]]:
-    """What the last layer of a run does with one image: its votes, the image, the labels of it, all classes."""
+    """The last layer of a run for one image: votes and routing, the image, its labels, all classes."""
     from torchcaps._core.errors import input_error
 
     if options.run is None:

@@ -1,27 +1,54 @@
-"""The command that tests a run. Heavy modules are imported inside."""
+"""torchcaps evaluate: test a run. Heavy modules are imported inside."""
 
 from __future__ import annotations
 
 import csv
 import io
 import sys
+from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import Positional, arg
 
 from torchcaps._core.fields import as_json
 from torchcaps._core.files import atomic_write
 from torchcaps._core.neutral import csv_cell, shown
 from torchcaps.apps.cli.parsing import parse
+from torchcaps.runs.config import Folder
 
 if TYPE_CHECKING:
     from torchcaps.analysis.evaluate import Evaluation
     from torchcaps.data import Examples
 
 
-def evaluate_command(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import Evaluate
+@dataclass(frozen=True)
+class Evaluate:
+    """Test a run: accuracy and error with 95 % interval, a table of classes; figures are saved in the run folder."""
 
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder."""
+    data: Annotated[str | None, arg(metavar="DATA", help_behavior_hint="")] = None
+    """Other data than those of the run: a name, a folder or a file. All examples of a folder or file are used."""
+    baseline: bool = False
+    """Also fit baselines of scikit-learn, in seconds: for texts a logistic regression on TF-IDF features, for images a
+    support vector machine and a random forest on edges and colors."""
+    part: Literal["test", "validation", "train"] = "test"
+    """Part of the data."""
+    patches: bool = False
+    """For networks that crop (--option crop): average the outputs for 13 windows of each image."""
+    data_dir: Folder = None
+    """Folder of data sets by name."""
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """Device: auto, cpu, cuda or mps."""
+    json: bool = False
+    """Print JSON instead of tables."""
+    pictures: bool = True
+    """Draw the confusion matrix, mistakes and reconstructions."""
+
+
+def evaluate_command(words: list[str]) -> None:
     examples = """\
   torchcaps evaluate runs/mine
   torchcaps evaluate runs/translated --data affnist
@@ -44,10 +71,12 @@ def evaluate_command(words: list[str]) -> None:
     empty = [name for name, data in wanted.items() if not len(data)]
     if empty:
         raise input_error("evaluate", f"examples in the {empty[0]} part", "none", "Choose another --part or --data.")
-    if options.baseline and (run.metadata.kind != "texts" or options.data is not None):
-        got = f"one on {run.metadata.kind}" if run.metadata.kind != "texts" else "--data beside it"
-        raise input_error("--baseline", "a run on texts, and its own data", got, "Drop --baseline.")
-    if options.baseline and isinstance(parts.train.texts, Strings):
+    several = run.metadata.labels_per_image > 1
+    if options.baseline and (run.metadata.kind == "arrays" or several or options.data is not None):
+        got = "--data beside it" if options.data else "pairs of images" if several else f"one on {run.metadata.kind}"
+        expected = "a run on texts, or on images of one class each, and its own data"
+        raise input_error("--baseline", expected, got, "Drop --baseline.")
+    if options.baseline and run.metadata.kind == "texts" and isinstance(parts.train.texts, Strings):
         got = f"{len(parts.train):,} that are read from a file"
         raise input_error(
             "--baseline", "training texts that fit in memory", got, "Drop --baseline, or raise TORCHCAPS_DATA_BYTES."
@@ -60,9 +89,9 @@ def evaluate_command(words: list[str]) -> None:
     results = {name: evaluate(model, data) for name, data in wanted.items()}
     source = options.data or run.config.data
     if options.baseline:
-        from torchcaps.analysis.baselines import bag_of_words
+        from torchcaps.analysis.baselines import baselines
 
-        results["logistic regression"] = bag_of_words(parts.train, next(iter(wanted.values())))
+        results |= baselines(parts.train, next(iter(wanted.values())))
     summary = {"data": source, **{name: _summary(result) for name, result in results.items()}}
     if options.json:
         print(as_json(summary))
@@ -87,19 +116,21 @@ def evaluate_command(words: list[str]) -> None:
 
 
 def _summary(result: Evaluation) -> dict[str, object]:
-    rows = [[None if value != value else value for value in row] for row in result.per_class()]  # nan is no JSON
+    rows = [[None if value != value else value for value in row] for row in result.per_class()]  # JSON has no NaN
     return {
         "examples": result.count,
         "accuracy": result.accuracy,
         "error": 1 - result.accuracy,
         "error_interval_95": list(result.error_interval),
+        "balanced_accuracy": result.balanced_accuracy,
+        "macro_f1": result.macro_f1,
         **(result.scores() if result.many else {}),
         "classes": [dict(zip(("class", "examples", "recall", "precision"), row, strict=True)) for row in rows],
     }
 
 
 def _mistakes(data: Examples, result: Evaluation) -> str:
-    """The examples that were answered wrongly, as CSV, the surest mistakes first."""
+    """The wrong predictions as CSV, the most confident first."""
     from torchcaps.analysis.evaluate import said_classes, shown_classes
     from torchcaps.data import Labeled
 
@@ -123,7 +154,11 @@ def _show(title: str, result: Evaluation) -> None:
     print(f"{title}: {result.count:,} examples")
     error = f"error {1 - result.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%})"
     print(f"accuracy {result.accuracy:.2%}{exact}, {error}")
-    if result.many:
+    if result.only_answer is not None:
+        print(f"every example was answered with {shown(result.only_answer)}: the network has learned nothing else")
+    if not result.many:
+        print(f"balanced accuracy {result.balanced_accuracy:.2%}, macro F1 {result.macro_f1:.2%}")
+    else:
         found = result.scores()
         for name, word in (
             ("samples", "mean over examples"),

@@ -1,19 +1,45 @@
-"""The command that says why: of texts here, of pictures in `explain_images`. Heavy modules are imported inside."""
+"""torchcaps explain: for texts here, for pictures in `explain_images`. Heavy modules are imported inside."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
 
 from torchcaps._core.fields import as_json
 from torchcaps._core.neutral import shown, terminal
-from torchcaps.apps.cli.commands.texts import shortened, texts_of
+from torchcaps.apps.cli.commands.texts import TextInputs, shortened, texts_of
 from torchcaps.apps.cli.parsing import parse
+from torchcaps.runs.config import Folder, Name
+
+
+@dataclass(frozen=True)
+class Explain(TextInputs):
+    """Explain predictions: the parts of a picture, or n-grams of a text, that decided; figures go into RUN/explain."""
+
+    inputs: Annotated[Positional[tuple[str, ...]], arg(metavar="INPUT...", help_behavior_hint="")] = ()
+    """Picture files and folders. For texts: the texts themselves, files of texts (tables, or a text in each line), or -
+    for the lines of standard input."""
+    top: int = 5
+    """Number of parts or n-grams for each class."""
+    example: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
+    """Images: an example of the test part instead of files, counted from 0."""
+    label: Name = None
+    """Images: the class to explain; default: the most active one."""
+    grid: bool = False
+    """Images: draw right predictions and mistakes of the test part; if images show two objects, segment them."""
+    factors: bool = False
+    """Images: correlate pose dimensions with shift, rotation, scale and thickness of changed test images."""
+    data_dir: Folder = None
+    """Folder of data sets by name."""
+    html: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """Texts: write an HTML page with all texts, words shaded by their strength."""
 
 
 def explain_command(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import Explain
-
     examples = """\
   torchcaps explain runs/mine new.png
   torchcaps explain runs/mine --example 0 --label 3

@@ -1,4 +1,4 @@
-"""Explaining pictures: what each class capsule draws, what its pose means, and which parts routing gave it."""
+"""Explanations of pictures: reconstructions, the meaning of pose dimensions, and routing trees."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from torchcaps.analysis.trees import Tree
-    from torchcaps.apps.cli.options import Explain
+    from torchcaps.apps.cli.commands.explain import Explain
     from torchcaps.models import ImageModel
     from torchcaps.runs.run import Run
 
 
 def explain_images(run: Run, options: Explain) -> None:
-    """Tables of classes and parts for pictures or an example, pictures in RUN/explain; and the grid, and factors."""
+    """Tables of classes and parts for pictures or an example, figures in RUN/explain; optionally grid and factors."""
     from torchcaps._core.errors import check_choice, input_error
     from torchcaps.analysis.reconstruct import check_decoder
     from torchcaps.models import CapsuleModel
@@ -34,7 +34,7 @@ def explain_images(run: Run, options: Explain) -> None:
     if options.inputs and options.example is not None:
         raise input_error("explain", "picture files or --example", "both", "Drop one of them.")
     if not (options.inputs or options.example is not None or options.grid or options.factors):
-        raise input_error("explain", "picture files behind the run", "none", "Name some, or give --example 0.")
+        raise input_error("explain", "picture files after the run", "none", "Name some, or give --example 0.")
     if options.label is not None:
         check_choice("explain", "--label", options.label, run.metadata.classes)
     model = run.load_model()
@@ -70,7 +70,7 @@ def explain_images(run: Run, options: Explain) -> None:
 
 
 def _images(run: Run, options: Explain) -> Iterator[tuple[str, Tensor, str | None]]:
-    """Names, images and true classes where they are known: of the files, or the example of the test part."""
+    """Names, images and true classes if they are known: of the files, or of the example of the test part."""
     import torch
 
     from torchcaps._core.errors import input_error
@@ -98,7 +98,7 @@ def _images(run: Run, options: Explain) -> Iterator[tuple[str, Tensor, str | Non
 def _explained(
     model: ImageModel, run: Run, image: Tensor, options: Explain
 ) -> tuple[dict[str, Any], dict[str, Figure]]:
-    """What is to be said of one image, and its figures."""
+    """The results for one image, and its figures."""
     import torch
 
     from torchcaps.analysis.evaluate import check_answers
@@ -150,7 +150,7 @@ def _parts(tree: Tree, classes: tuple[str, ...], top: int) -> list[dict[str, Any
 
 
 def _grid(model: ImageModel, run: Run, options: Explain) -> tuple[dict[str, Any], dict[str, Figure]]:
-    """Right answers and mistakes of the test part, drawn; or things taken apart, where images show several."""
+    """Reconstructions of right predictions and mistakes of the test part; of single objects if images show several."""
     from torchcaps.analysis.overlap import presence, take_apart
     from torchcaps.analysis.reconstruct import draw_triples
     from torchcaps.plots.capsules import apart_figure, triples_figure
@@ -186,14 +186,14 @@ def _factors(model: ImageModel, run: Run, options: Explain) -> tuple[dict[str, A
     names = (*meanings.factors, "what chance would give")
     values = [
         None if value != value else value for value in (*meanings.best.tolist(), meanings.chance)
-    ]  # no nan in JSON
+    ]  # JSON has no NaN
     best = dict(zip(names, values, strict=True))
     return {"best dimension, mean |r|": best}, {"factors.png": meanings_figure(meanings)}
 
 
 def _show(name: str, facts: dict[str, Any]) -> None:
     errors = facts.get("errors", {})
-    print(f"{shown(name)}\n  {'class':<12}  activation" + ("  error of its drawing" if errors else ""))
+    print(f"{shown(name)}\n  {'class':<12}  activation" + ("  reconstruction error" if errors else ""))
     for row in facts["classes"]:
         error = f"  {errors[row['class']]:.4f}" if row["class"] in errors else ""
         print(f"  {shown(row['class']):<12}  {row['activation']:>10.2f}{error}")

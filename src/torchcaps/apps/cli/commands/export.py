@@ -1,13 +1,35 @@
-"""The command that writes a network for other tools. Heavy modules are imported inside."""
+"""torchcaps export: write a network to a file for other tools. Heavy modules are imported inside."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from torchcaps.apps.cli.parsing import parse
 
 
-def export_command(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import Export
+@dataclass(frozen=True)
+class Export:
+    """Export a trained network to one file, for batches of any size, and verify the file.
 
+    Inputs are images (float32, 0 to 1, [batch, channels, height, width]) or token indices, outputs `activations`
+    [batch, classes] and `poses`. Classes, image shape or vocabulary, and version are in the metadata of the file.
+    """
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder."""
+    onnx: FlagCreatePairsOff[bool] = False
+    """Write an ONNX file (the default)."""
+    torch: FlagCreatePairsOff[bool] = False
+    """Write a torch.export program (.pt2) instead."""
+    out: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """The file to write; default: model.onnx or model.pt2 in the run folder."""
+
+
+def export_command(words: list[str]) -> None:
     examples = """\
   torchcaps export runs/mine
   torchcaps export runs/mine --onnx --out mine.onnx

@@ -1,28 +1,48 @@
-"""The command that looks at the routing of a trained run. Heavy modules are imported inside."""
+"""torchcaps health: measure the routing of a trained run. Heavy modules are imported inside."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional, arg
 
 from torchcaps._core.fields import as_json
 from torchcaps._core.files import atomic_write
 from torchcaps.apps.cli.parsing import parse
+from torchcaps.runs.config import Folder
 
 if TYPE_CHECKING:
     from torchcaps.analysis.ablate import Ablations
     from torchcaps.analysis.health import Health
 
 
-def health_command(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import Health as Options
+@dataclass(frozen=True)
+class HealthOptions:
+    """Measure routing in a trained run, and the accuracy without parts of it; results are saved in the run folder."""
 
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder of a capsule network."""
+    count: Annotated[int, arg(metavar="N")] = 500
+    """Number of test examples, stratified."""
+    ablate: bool = True
+    """Also evaluate the network without parts of its routing; it is not retrained."""
+    data_dir: Folder = None
+    """Folder of data sets by name."""
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """Device: auto, cpu, cuda or mps."""
+    json: bool = False
+    """Print JSON instead of tables."""
+
+
+def health_command(words: list[str]) -> None:
     examples = """\
   torchcaps health runs/mine
   torchcaps health runs/mine --count 2000
   torchcaps health runs/mine --no-ablate --json"""
-    options = parse(Options, words, "health", examples)
+    options = parse(HealthOptions, words, "health", examples)
     from torchcaps._core.errors import check_count
 
     check_count("health", "--count", options.count)
@@ -76,7 +96,7 @@ def _show(found: Health, without: Ablations | None) -> None:
     layers = found.layers
     print(f"{found.examples:,} examples of the test part\n")
     _section(
-        "capsules: dead ones are active on no example, starved ones receive less than a tenth of an even share",
+        "capsules: dead ones are active on no example, starved ones receive less than a tenth of a uniform share",
         ("layer", "routing", "children", "parents", "least active", "least mass"),
         [
             (
@@ -111,7 +131,7 @@ def _show(found: Health, without: Ablations | None) -> None:
         [coupling_verdict(layer, found.examples) for layer in layers],
     )
     _section(
-        "sign and gradient: how the answer changes when children's poses are negated; norms of the loss's gradient",
+        "sign and gradient: the change of the output if the children's poses are negated; norms of the gradient",
         ("layer", "change", "answers", "by parameters", "by poses"),
         [
             (

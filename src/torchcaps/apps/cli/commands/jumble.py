@@ -1,23 +1,34 @@
-"""The command that jumbles parts. Heavy modules are imported inside."""
+"""torchcaps jumble: confidence on images with shuffled parts. Heavy modules are imported inside."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchcaps._core.fields import as_json
 from torchcaps._core.neutral import shown
-from torchcaps.apps.cli.commands.networks import open_networks, percent, print_pictures, print_table, write_results
+from torchcaps.apps.cli.commands.networks import (
+    RunsBeside,
+    open_networks,
+    percent,
+    print_pictures,
+    print_table,
+    write_results,
+)
 from torchcaps.apps.cli.parsing import parse
 
 if TYPE_CHECKING:
     from torchcaps.analysis.jumble import JumbleResult
 
-WIDE = 0.2  # an interval wider than this tells too little, unless all of it says the same
+WIDE = 0.2  # a wider interval is inconclusive, unless all of it gives the same verdict
+
+
+@dataclass(frozen=True)
+class Jumble(RunsBeside):
+    """Shuffle or mirror the parts of test images, or put two side by side: confidence and accuracy of a run."""
 
 
 def jumble_command(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import Jumble
-
     examples = """\
   torchcaps jumble runs/mine
   torchcaps jumble runs/capsules --beside runs/cnn"""
@@ -66,7 +77,7 @@ def _row(name: str, result: JumbleResult) -> list[str]:
 
 
 def _verdict(found: dict[str, JumbleResult]) -> str:
-    """stays as sure, becomes less sure, or unsure: by the mean confidence on shuffled images against whole ones."""
+    """The verdict on the confidence on shuffled images: "stays as sure", "becomes less sure" or "becomes unsure"."""
     from torchcaps.analysis.jumble import sureness
 
     sure = sureness(found)
@@ -79,7 +90,7 @@ def _verdict(found: dict[str, JumbleResult]) -> str:
     if "side by side" not in found:
         return f"{shuffled}."
     both = found["side by side"].accuracy
-    return f"{shuffled}, and names both of two things side by side in {both:.0%} of images."
+    return f"{shuffled}, and names both of two objects side by side in {both:.0%} of images."
 
 
 def _how_sure(share: float) -> str:

@@ -1,4 +1,4 @@
-"""What the commands that question networks share: several runs that see the same images, and tables."""
+"""Shared by commands that compare networks: several runs on the same images, and tables."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional, arg
 
 from torchcaps._core.fields import as_json
 from torchcaps._core.files import atomic_write
 from torchcaps._core.neutral import shown
+from torchcaps.runs.config import Folder
 
 if TYPE_CHECKING:
     from torchcaps.models import ImageModel
@@ -19,8 +22,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class RunsBeside:
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder."""
+    beside: Annotated[tuple[Path, ...], arg(metavar="RUN...", help_behavior_hint="")] = ()
+    """Other runs on the same images, for comparison."""
+    count: int = 1000
+    """Number of random test images."""
+    data_dir: Folder = None
+    """Folder of data sets by name."""
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """Device: auto, cpu, cuda or mps."""
+    seed: int = 0
+    """Seed of all random choices: images, targets, random starts, order of parts."""
+    json: bool = False
+    """Print JSON instead of tables."""
+
+
+@dataclass(frozen=True)
 class Networks:
-    """Trained networks by the names of their runs, the test part of the first, and a network to make changes on."""
+    """Trained networks by the names of their runs, the test part of the first, and the network that is attacked."""
 
     run: Run
     models: dict[str, ImageModel]
@@ -31,7 +52,7 @@ class Networks:
 def open_networks(
     command: str, folder: Path, beside: Sequence[Path], data_dir: Path | None, device: str, source: Path | None = None
 ) -> Networks:
-    """The runs, all on images of one shape and the same classes."""
+    """Open runs on images of one shape and with the same classes."""
     from torchcaps._core.device import choose_device
     from torchcaps._core.errors import input_error
     from torchcaps.runs.parts import parts_for
@@ -52,14 +73,14 @@ def open_networks(
     last = None if source is None else models.pop()
     places = [path.resolve() for path in [folder, *beside]]
     if len(set(places)) < len(places):
-        raise input_error(f"torchcaps {command}", "other runs beside the run", "the same one", "Name each run once.")
+        raise input_error(f"torchcaps {command}", "different runs", "the same one", "Name each run once.")
     names = [path.name for path in places]
     unique = [name if names.count(name) == 1 else str(path) for name, path in zip(names, folders, strict=False)]
     return Networks(runs[0], dict(zip(unique, models, strict=True)), test, last)
 
 
 def _check_alike(first: Run, run: Run) -> None:
-    """Refuse a run on other classes or images of another shape; warn where it was tested on others."""
+    """Raise an `InputError` for a run on other classes or images of another shape; warn if its test part differs."""
     from torchcaps._core.errors import input_error, shape_text
 
     def told(run: Run) -> tuple[str, str]:
@@ -73,7 +94,7 @@ def _check_alike(first: Run, run: Run) -> None:
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as they must be, those of numbers to the right."""
+    """A table with columns of minimal width, numbers right-aligned."""
     rows = [[shown(cell) for cell in row] for row in rows]
     lines = [""] * (1 + len(rows))
     for title, *cells in zip(head, *rows, strict=True):

@@ -1,17 +1,22 @@
-"""Where a picture goes, and how it is told. Heavy modules are imported inside."""
+"""The file of a picture, and the message about it. Heavy modules are imported inside."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import arg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+Picture = Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")]
+
+
 def picture_place(out: Path | None, name: str) -> Path:
-    """The file to write: the one that was asked for, if it is of the right kind, or this name in the working folder."""
+    """The file to write: the given one, if its type is right, or this name in the working folder."""
     from torchcaps._core.errors import input_error
 
     kinds = (".gif",) if name.endswith(".gif") else (".png", ".svg", ".pdf")

@@ -1,15 +1,21 @@
-"""The command that classifies pictures and texts. Heavy modules are imported inside."""
+"""torchcaps predict: classify pictures and texts. Heavy modules are imported inside."""
 
 from __future__ import annotations
 
+import csv
+import io
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional, arg
 
 from torchcaps._core.fields import as_json
-from torchcaps._core.neutral import shown
-from torchcaps.apps.cli.commands.texts import shortened, texts_of
+from torchcaps._core.files import atomic_write
+from torchcaps._core.neutral import csv_cell, shown
+from torchcaps.apps.cli.commands.texts import TextInputs, shortened, texts_of
 from torchcaps.apps.cli.parsing import parse
 
 if TYPE_CHECKING:
@@ -17,10 +23,27 @@ if TYPE_CHECKING:
 
     from torchcaps.analysis.predict import Prediction
 
+UNKNOWN = "do not know"
+
+
+@dataclass(frozen=True)
+class Predict(TextInputs):
+    """Classify pictures or texts with a trained run."""
+
+    inputs: Annotated[Positional[tuple[str, ...]], arg(metavar="INPUT...")]
+    """Picture files and folders. For texts: the texts themselves, files of texts (tables, or a text in each line), or -
+    for the lines of standard input."""
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """Device: auto, cpu, cuda or mps."""
+    top_k: Annotated[int, arg(metavar="N")] = 1
+    """Show the N most likely classes with their probabilities."""
+    threshold: Annotated[float | None, arg(metavar="P", help_behavior_hint="")] = None
+    """Answer "do not know" where the probability of the class is below P."""
+    csv: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """Also write a CSV table: input, class, probability, and the probability of every class."""
+
 
 def predict_command(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import Predict
-
     examples = """\
   torchcaps predict runs/mine new.png more/
   torchcaps predict runs/mine new.png --json
@@ -33,7 +56,7 @@ def predict_command(words: list[str]) -> None:
     from torchcaps.runs.run import Run
 
     if not options.inputs:
-        raise input_error("predict", "files or texts behind the run", "none", "Name at least one.")
+        raise input_error("predict", "files or texts after the run", "none", "Name at least one.")
     device = choose_device("predict", options.device)
     run = Run.open(options.run)
     files = [Path(name) for name in options.inputs]
@@ -42,8 +65,11 @@ def predict_command(words: list[str]) -> None:
         found = picture_answers(run, files, device=device)
     else:
         found = text_answers(run, texts_of("predict", options, run), device=device)
-    first = next(found)  # complaints come before anything is shown
-    found = chain([first], found)
+    first = next(found)  # errors come before any output
+    _check(options, first)
+    found = (_told(answer, options) for answer in chain([first], found))
+    if options.csv is not None:
+        found = _written(found, options.csv)
     if options.json:
         print("[")
         for number, answer in enumerate(found):
@@ -52,18 +78,67 @@ def predict_command(words: list[str]) -> None:
         return
     if run.metadata.kind == "texts":
         for answer in found:
-            sure = ", ".join(f"{value:.2f}" for value in answer.confidence)
-            print(f"{shown(', '.join(answer.labels)) or '-':<16}  {sure:<10}  {shortened(answer.source)}")
+            print(f"{shown(', '.join(answer.labels)) or '-':<16}  {_sure(answer):<10}  {shortened(answer.source)}")
         return
     width = max(4, *(len(shown(name)) for name in collect(files)))
-    print(f"{'file':<{width}}  {'class':<16}  confidence  reconstruction")
+    word = "confidence" if first.probabilities is None else "probability"
+    print(f"{'file':<{width}}  {'class':<16}  {word:<11}  reconstruction")
     for answer in found:
         fit = {True: "fits", False: "does not fit", None: "-"}[answer.fits]
-        sure = ", ".join(f"{value:.2f}" for value in answer.confidence)
-        print(f"{shown(answer.source):<{width}}  {shown(', '.join(answer.labels)):<16}  {sure:<10}  {fit}")
+        print(f"{shown(answer.source):<{width}}  {shown(', '.join(answer.labels)):<16}  {_sure(answer):<11}  {fit}")
+
+
+def _check(options: Predict, answer: Prediction) -> None:
+    """Raise an `InputError` for options that would do nothing, or cannot be met."""
+    from torchcaps._core.errors import check_count, check_range, input_error
+
+    check_count("predict", "top_k", options.top_k)
+    if options.threshold is not None:
+        check_range("predict", "threshold", options.threshold, 0, 1)
+    if answer.probabilities is None and (options.top_k > 1 or options.threshold is not None):
+        option = "--top-k" if options.top_k > 1 else "--threshold"
+        expected = "a run with probabilities: one class for each example, trained by this version"
+        raise input_error(option, expected, "one without", f"Drop {option}, or train again.")
+
+
+def _told(answer: Prediction, options: Predict) -> Prediction:
+    """The prediction as --top-k and --threshold want it."""
+    if answer.probabilities is None:
+        return answer
+    if options.threshold is not None and answer.probabilities[0] < options.threshold:
+        return replace(answer, labels=(UNKNOWN,), probabilities=answer.probabilities[:1])
+    if options.top_k == 1:
+        return answer
+    labels, shares = zip(*answer.likely[: options.top_k], strict=True)
+    return replace(answer, labels=labels, probabilities=shares)
+
+
+def _sure(answer: Prediction) -> str:
+    values = answer.confidence if answer.probabilities is None else answer.probabilities
+    return ", ".join(f"{value:.2f}" for value in values)
+
+
+def _written(found: Iterator[Prediction], path: Path) -> Iterator[Prediction]:
+    """The same predictions; when all are there, they are in a CSV file too."""
+    answers = []
+    for answer in found:
+        answers.append(answer)
+        yield answer
+    classes = sorted(name for name, _ in answers[0].likely)
+    file = io.StringIO()
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(["input", "class", "probability", *(csv_cell(f"probability of {name}") for name in classes)])
+    for answer in answers:
+        likely = dict(answer.likely)
+        sure = answer.confidence if answer.probabilities is None else answer.probabilities
+        cells = (csv_cell(answer.source), csv_cell("; ".join(answer.labels)))
+        table.writerow([*cells, "; ".join(map(str, sure)), *(likely[name] for name in classes)])
+    atomic_write(path, file.getvalue())
 
 
 def _as_dict(answer: Prediction, kind: str) -> dict[str, object]:
-    """An answer as JSON has it: a text, or a file and whether its reconstruction fits."""
-    told = {"labels": answer.labels, "confidence": answer.confidence}
+    """A prediction as JSON: a text, or a file and whether its reconstruction fits."""
+    told: dict[str, object] = {"labels": answer.labels, "confidence": answer.confidence}
+    if answer.probabilities is not None:
+        told |= {"probabilities": answer.probabilities, "likely": dict(answer.likely)}
     return {"text": answer.source, **told} if kind == "texts" else {"file": answer.source, **told, "fits": answer.fits}

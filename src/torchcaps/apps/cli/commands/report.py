@@ -1,13 +1,38 @@
-"""The command that writes a page on a run. Heavy modules are imported inside."""
+"""torchcaps report: write an HTML report of a run. Heavy modules are imported inside."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
 from torchcaps.apps.cli.parsing import parse
+from torchcaps.runs.config import Folder
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write an HTML report of a run: data, training, test, examples, capsules, and how to reproduce it.
+
+    Includes earlier results of attack, jumble and strange. The page is a single file that loads nothing from the
+    network, for screens, phones and print.
+    """
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder."""
+    out: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """The file to write; default: report.html in the run folder."""
+    count: int = 500
+    """Number of test examples of the slower sections."""
+    data_dir: Folder = None
+    """Folder of data sets by name."""
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """Device: auto, cpu, cuda or mps."""
 
 
 def report_command(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import Report
-
     examples = """\
   torchcaps report runs/mine
   torchcaps report runs/mine --out mine.html --count 200"""

@@ -1,15 +1,23 @@
-"""The command that says which texts are alike. Heavy modules are imported inside."""
+"""torchcaps similar: find similar texts. Heavy modules are imported inside."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torchcaps._core.fields import as_json
-from torchcaps.apps.cli.commands.texts import run_on_texts, shortened
+from torchcaps.apps.cli.commands.texts import TextInputs, run_on_texts, shortened
 from torchcaps.apps.cli.parsing import parse
 
 
-def similar_command(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import Similar
+@dataclass(frozen=True)
+class Similar(TextInputs):
+    """Find the most similar texts of each text, compared by their class capsules."""
 
+    top: int = 3
+    """Number of texts to show for each."""
+
+
+def similar_command(words: list[str]) -> None:
     examples = """\
   torchcaps similar runs/news new.csv
   torchcaps similar runs/news "oil prices rise" archive.csv --top 1"""

@@ -1,26 +1,47 @@
-"""The command that looks for strange images. Heavy modules are imported inside."""
+"""torchcaps strange: detect out-of-distribution images. Heavy modules are imported inside."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional, arg
 
 from torchcaps._core.fields import as_json
 from torchcaps._core.neutral import shown
 from torchcaps.apps.cli.commands.networks import open_networks, print_pictures, print_table, write_results
 from torchcaps.apps.cli.parsing import parse
+from torchcaps.runs.config import Folder
 
 if TYPE_CHECKING:
     from torchcaps.analysis.images import InMemoryImages
     from torchcaps.analysis.strange import Roc
-    from torchcaps.apps.cli.options import Strange
-
 WORDS = {"reconstruction": "reconstruction error", "confidence": "confidence"}
 
 
-def strange_command(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import Strange
+@dataclass(frozen=True)
+class Strange:
+    """Detect out-of-distribution images by the reconstruction error and by the confidence."""
 
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder."""
+    against: Annotated[tuple[str, ...], arg(metavar="WHAT...")] = ("noise", "jumbled", "attacked", "scattered")
+    """noise, jumbled, attacked, scattered (the changes of an attack at other pixels); or data: a name, folder or
+    file."""
+    count: int = 1000
+    """Number of random images of each kind."""
+    data_dir: Folder = None
+    """Folder of data sets by name."""
+    device: Annotated[str, arg(metavar="NAME")] = "auto"
+    """Device: auto, cpu, cuda or mps."""
+    seed: int = 0
+    """Seed of the choice of images, of noise and of shuffled parts."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+def strange_command(words: list[str]) -> None:
     examples = """\
   torchcaps strange runs/mine
   torchcaps strange runs/mnist --against fashion-mnist kmnist noise"""
@@ -56,7 +77,7 @@ def strange_command(words: list[str]) -> None:
     if options.json:
         print(as_json(summary))
     else:
-        print(f"{shown(networks.run.config.data)}, test: {len(data):,} examples are known\n")
+        print(f"{shown(networks.run.config.data)}, test: {len(data):,} known examples\n")
         rows = [
             [kind, f"{len(strange[kind]):,}", word, _area(curve), f"{curve.found_at():.1%}"]
             for kind, found in results.items()
@@ -73,7 +94,7 @@ def strange_command(words: list[str]) -> None:
 
 
 def _other_data(options: Strange, word: str, data: InMemoryImages, folder: Path | None) -> InMemoryImages:
-    """Images of another data set, in the shape that the run knows."""
+    """Images of another data set, in the shape that the run takes."""
     from torchcaps._core.errors import input_error
     from torchcaps.analysis.images import some
     from torchcaps.analysis.strange import as_shown
@@ -81,7 +102,7 @@ def _other_data(options: Strange, word: str, data: InMemoryImages, folder: Path 
 
     height, width = data.images.shape[-2:]
     path = Path(word).expanduser()
-    size = height if path.is_dir() and height == width else None  # pictures of many sizes must be made alike
+    size = height if path.is_dir() and height == width else None  # pictures of different sizes must be resized
     found = open_data(word, folder=folder, size=size)
     part: Any = found.test if isinstance(found, Splits) else found
     if part.kind == "texts":
@@ -105,15 +126,15 @@ def _area(curve: Roc) -> str:
 
 
 def _verdicts(results: dict[str, dict[str, Roc]]) -> list[str]:
-    """Which detector tells more of each kind; where intervals overlap, these images do not tell."""
+    """Which detector is better for each kind of images; if intervals overlap, neither."""
     lines = []
     for kind, found in results.items():
         if len(found) == 1:
-            return ["The run has no decoder, so there is its confidence alone."]
+            return ["The run has no decoder, so its confidence is the only detector."]
         worse, better = sorted(found, key=lambda word: found[word].area)
         areas = f"(area {found[better].area:.3f} against {found[worse].area:.3f})"
         if found[worse].interval[1] >= found[better].interval[0]:
-            lines.append(f"{kind}: these images do not tell which detector is better {areas}.")
+            lines.append(f"{kind}: the intervals of both detectors overlap {areas}.")
         else:
-            lines.append(f"{kind}: the {WORDS[better]} tells more than the {WORDS[worse]} {areas}.")
+            lines.append(f"{kind}: the {WORDS[better]} is a better detector than the {WORDS[worse]} {areas}.")
     return lines

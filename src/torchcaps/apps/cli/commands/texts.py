@@ -1,22 +1,39 @@
-"""What commands on texts share: which texts a user gave, and how they are shown. Heavy modules are imported inside."""
+"""Shared by commands on texts: the given texts, and how they are shown. Heavy modules are imported inside."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional, arg
 
 from torchcaps._core.neutral import shown
+from torchcaps.runs.config import Name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from torchcaps.apps.cli.options import TextInputs
     from torchcaps.runs.run import Run
 
 
+@dataclass(frozen=True)
+class TextInputs:
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder; for texts, explain and similar need a model text, text-a or text-b."""
+    inputs: Annotated[Positional[tuple[str, ...]], arg(metavar="INPUT...")]
+    """Texts, files of texts (tables, or a text in each line), or - for the lines of standard input."""
+    text: Name = None
+    """Column of a table with texts; default: as in training."""
+    encoding: Annotated[str, arg(metavar="NAME")] = "utf-8"
+    """Encoding of text files."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
 def texts_of(command: str, options: TextInputs, run: Run) -> Iterator[str]:
-    """The texts that a command was given."""
+    """The texts that were given to a command."""
     from torchcaps.analysis.predict import collect_texts
     from torchcaps.runs.rundata import columns_of
 
@@ -25,7 +42,7 @@ def texts_of(command: str, options: TextInputs, run: Run) -> Iterator[str]:
 
 
 def run_on_texts(command: str, options: TextInputs) -> tuple[Run, list[str]]:
-    """The run that a command was given, which must be on texts, and the texts."""
+    """The run that was given to a command, which must be on texts, and the texts."""
     from torchcaps._core.errors import input_error
     from torchcaps.runs.run import Run
 

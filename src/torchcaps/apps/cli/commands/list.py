@@ -1,14 +1,28 @@
-"""The command that lists what there is. Heavy modules are imported inside."""
+"""torchcaps list: models, routings, data sets or runs. Heavy modules are imported inside."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
 
 from torchcaps._core.neutral import shown
 from torchcaps.apps.cli.parsing import parse
 
 
-def list_command(words: list[str]) -> None:
-    from torchcaps.apps.cli.options import List
+@dataclass(frozen=True)
+class List:
+    """List models, routings, datasets or runs."""
 
+    what: Annotated[Positional[Literal["models", "routings", "datasets", "runs"]], arg(metavar="WHAT")]
+    """models, routings, datasets or runs."""
+    folder: Path = Path("runs")
+    """Folder of the runs."""
+
+
+def list_command(words: list[str]) -> None:
     options = parse(List, words, "list", "  torchcaps list datasets\n  torchcaps list runs")
     from torchcaps.runs.listing import rows_of
 
