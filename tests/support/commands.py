@@ -8,13 +8,23 @@ from PIL import Image
 from torchcaps.apps.cli.main import main
 from torchcaps.data import write_norb
 
-SMALL = ["--epochs", "1", "--option", "capsules=8", "--batch-size", "32"]
+SMALL = ["--epochs", "1", "--option", "capsules=8", "--batch-size", "32", "--reconstruction", "0.0005"]
 
 
 def run(*words):
     with warnings.catch_warnings():  # main shows warnings in its own way
         warnings.simplefilter("default")
         return main([str(word) for word in words])
+
+
+def refused(capsys, *words):
+    """The one sentence with which a command refuses these words."""
+    capsys.readouterr()
+    assert run(*words) == 2
+    said = capsys.readouterr().err.strip()
+    assert "Traceback" not in said
+    assert len(said.splitlines()) == 1, said
+    return said
 
 
 def save_pictures(folder, per_class=12, size=20):
