@@ -20,11 +20,11 @@ def test_shape_annotations_hold():
         "-p",
         "no:xdist",
         "-p",
-        "tests.typechecker",
+        "tests.support.typechecker",
     ]
     # The checker itself refuses wrong types, and torch cannot compile or export it.
     left_out = "not (wrong_arguments or wrong_pairs or compiles or exported)"
-    command += ["--jaxtyping-packages=torchcaps,tests.typechecker.checked", "-k", left_out, *checked]
+    command += ["--jaxtyping-packages=torchcaps,tests.support.typechecker.checked", "-k", left_out, *checked]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     run = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-2000:]

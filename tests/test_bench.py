@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from tests.commands import run
+from tests.support.commands import run
 from torchcaps.apps.bench import CASES, bench, growth
 from torchcaps.apps.bench.measure import interleaved, peak_memory
 from torchcaps.models import create_model

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torchcaps as tc
-from tests.commands import SMALL, run, save_pictures
+from tests.support.commands import SMALL, run, save_pictures
 from torchcaps.runs.run import Run
 
 

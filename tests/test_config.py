@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from torchcaps._core.errors import InputError
+from torchcaps.apps.cli.commands.train import Train
 from torchcaps.apps.cli.parsing import parse
 from torchcaps.models import IMAGE_MODELS, MODELS, TEXT_MODELS
-from torchcaps.runs.config import Train, TrainConfig, command_of, load_config, save_config
+from torchcaps.runs.config import TrainConfig, command_of, load_config, save_config
 from torchcaps.runs.recipes import resolve
 
 # Scripts rely on these names: adding one is fine, renaming one is not.
@@ -139,3 +140,14 @@ def test_the_weight_of_reconstructions_falls_with_the_number_of_pixels():
     assert resolve(TrainConfig(), 500, numbers=28 * 28).reconstruction == 0.0005
     assert resolve(TrainConfig(), 500, numbers=3 * 224 * 224).reconstruction == pytest.approx(0.0005 / 49)
     assert resolve(TrainConfig(reconstruction=0.0005), 500, numbers=3 * 224 * 224).reconstruction == 0.0005
+
+
+def test_many_classes_are_compared_by_cross_entropy():
+    """Of 150 classes, 149 are absent: their terms would be nearly all of the margin loss."""
+    for model, texts in (("text", True), ("efficient", False)):
+        assert resolve(TrainConfig(model=model), 1000, texts=texts, classes=150).loss == "cross-entropy"
+        assert resolve(TrainConfig(model=model), 1000, texts=texts, classes=20).loss is None
+        assert resolve(TrainConfig(model=model, loss="margin"), 1000, texts=texts, classes=150).loss == "margin"
+        assert resolve(TrainConfig(model=model), 1000, texts=texts, classes=150, several=True).loss is None
+    assert resolve(TrainConfig(model="efficient", preset="paper"), 1000, classes=150).loss is None
+    assert resolve(TrainConfig(model="efficient", routing="gaussian"), 1000, classes=150).loss is None

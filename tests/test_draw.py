@@ -5,7 +5,7 @@ import json
 import pytest
 from PIL import Image
 
-from tests.commands import SMALL, run, save_pictures
+from tests.support.commands import SMALL, run, save_pictures
 from torchcaps.apps.cli.commands.draw import DRAWINGS
 
 
@@ -76,7 +76,7 @@ def test_membership_is_drawn(capsys):
     [
         (["--out", "clusters.foo"], "--out: expected a file name that ends in .png, .svg, .pdf, got 'clusters.foo'. "),
         (["--gif", "--out", "x.png"], "--out: expected a file name that ends in .gif, got 'x.png'. Rename it.\n"),
-        (["--routing", "em,seed=2"], "em,seed=2: expected options of the routing alone behind commas, got seed. "),
+        (["--routing", "em,seed=2"], "em,seed=2: expected only options of the routing after commas, got seed. "),
         (["--routing", "em,damping=much"], "em,damping=much: expected values that em takes, got could not convert"),
         (["--routing", "uniform"], "trace_clusters: expected a routing that iterates ("),
         (["--iterations", "0"], "em: expected iterations to be a whole number from 1 on, got 0. "),

@@ -1,11 +1,15 @@
 """Figures of an evaluation against scikit-learn and hand-computed numbers."""
 
+import warnings
+
 import pytest
 import torch
 from scipy.stats import binomtest
 from sklearn.metrics import (
     accuracy_score,
+    balanced_accuracy_score,
     confusion_matrix,
+    f1_score,
     precision_recall_fscore_support,
     precision_score,
     recall_score,
@@ -76,3 +80,25 @@ def test_truth_values_are_right_only_where_all_classes_are():
     activations = torch.tensor([[0.9, 0.1, 0.7], [0.9, 0.6, 0.1], [0.2, 0.1, 0.4]])
     labels = torch.tensor([[True, False, True], [True, False, False], [False, False, False]])
     assert hits(activations, labels).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_balanced_accuracy_and_macro_f1_equal_scikit_learn(seed):
+    torch.manual_seed(seed)
+    labels = torch.randint(4, (60,)) * (torch.rand(60) < 0.5)  # class 0 is common, class 4 does not occur
+    activations = torch.rand(60, 5)
+    found = Evaluation(tuple("abcde"), labels.unsqueeze(-1), activations, None)
+    said = activations.argmax(-1).numpy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # answers of a class that does not occur
+        assert found.balanced_accuracy == pytest.approx(balanced_accuracy_score(labels.numpy(), said))
+    expected = f1_score(labels.numpy(), said, average="macro", labels=labels.unique().numpy())
+    assert found.macro_f1 == pytest.approx(expected)
+
+
+def test_a_network_with_one_answer_for_everything_is_found_out():
+    labels = torch.tensor([0, 0, 0, 1]).unsqueeze(-1)
+    same = torch.tensor([[0.9, 0.1]]).expand(4, 2)
+    assert Evaluation(("cat", "dog"), labels, same, None).only_answer == "cat"
+    assert Evaluation(("cat", "dog"), labels * 0, same, None).only_answer is None  # it is right
+    assert Evaluation(("cat", "dog"), labels, torch.eye(2)[labels[:, 0]], None).only_answer is None

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from tests.commands import SMALL, run, save_pictures
+from tests.support.commands import SMALL, refused, run, save_pictures
 from torchcaps.data import Splits
 from torchcaps.data.builtin import mnist_5k
 
@@ -13,30 +13,10 @@ KINDS = ("reconstruction", "perturbation", "tree", "couplings")
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    return save_pictures(tmp_path_factory.mktemp("data") / "squares", 30)
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory, pictures):
-    out = tmp_path_factory.mktemp("runs") / "squares"
-    assert run("train", pictures, *SMALL, "--epochs", 6, "--out", out) == 0
-    return out
-
-
-@pytest.fixture(scope="module")
 def plain(tmp_path_factory, pictures):
     out = tmp_path_factory.mktemp("runs") / "cnn"
     assert run("train", pictures, "--model", "cnn-small", "--epochs", 1, "--out", out) == 0
     return out
-
-
-def refused(capsys, *words):
-    capsys.readouterr()
-    assert run(*words) == 2
-    said = capsys.readouterr().err.strip()
-    assert len(said.splitlines()) == 1, said
-    return said
 
 
 def test_data_that_are_no_longer_there_are_named(tmp_path, capsys):
@@ -134,13 +114,13 @@ def test_pairs_are_taken_apart(tmp_path, capsys, monkeypatch):
     assert len(wrong) == round(found["error"] * found["examples"])
     assert all(len(line.split(",")[1].split("; ")) == 2 for line in wrong)
     assert (out / "explain" / "overlap.png").exists()
-    assert "expected images of one thing each, got pairs" in refused(capsys, "explain", out, "--factors")
+    assert "expected images of one object each, got pairs" in refused(capsys, "explain", out, "--factors")
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], "explain: expected picture files behind the run, got none. Name some, or give --example 0."),
+        ([], "explain: expected picture files after the run, got none. Name some, or give --example 0."),
         (["--example", "999"], "--example: expected a number from 0 to 11, got 999. Choose one of the test part."),
         (["--example=-1"], "--example: expected a number from 0 to 11, got -1. Choose one of the test part."),
         (["nothere.png"], "explain: expected files or folders of pictures, got nothere.png, which is not there."),

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 import torchcaps as tc
-from tests.commands import SMALL, run, save_pictures
+from tests.support.commands import run
 from torchcaps._core.errors import InputError
 from torchcaps.apps.export import export_model, load_onnx, load_torch
 from torchcaps.models import IMAGE_MODELS, TEXT_MODELS
@@ -159,7 +159,7 @@ def test_variational_routing_is_refused_as_onnx(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "remedy"), [("onnx", "Try --torch, or use it from Python."), ("torch", "Use it from Python.")]
+    ("kind", "remedy"), [("onnx", 'Try kind="torch", or use it from Python.'), ("torch", "Use it from Python.")]
 )
 def test_a_recurrent_network_is_refused(kind, remedy, tmp_path):
     sentence = (
@@ -212,18 +212,6 @@ def test_a_file_that_gives_other_numbers_is_not_kept(tmp_path, monkeypatch):
 
 
 # The command, and a server without torch
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    return save_pictures(tmp_path_factory.mktemp("data") / "squares", 12)
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory, pictures):
-    out = tmp_path_factory.mktemp("runs") / "squares"
-    assert run("train", pictures, *SMALL, "--epochs", 4, "--out", out) == 0
-    return out
 
 
 @pytest.fixture(scope="module")
@@ -287,7 +275,7 @@ def test_the_command_says_where_the_file_is_and_what_it_takes(trained, tmp_path,
     ("words", "sentence"),
     [
         (["--onnx", "--torch"], "export: expected one of --onnx and --torch, got both. Call it twice.\n"),
-        (["--out", "/dev/null/a.onnx"], "Check the path, its rights and the room there.\n"),
+        (["--out", "/dev/null/a.onnx"], "Check the path, its permissions and the free space.\n"),
     ],
 )
 def test_mistakes_get_one_sentence(trained, words, sentence, capsys):

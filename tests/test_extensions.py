@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import torchcaps as tc
-from tests.commands import run, save_pictures
+from tests.support.commands import run, save_pictures
 from torchcaps._core import extensions
 from torchcaps._core.extensions import Registry
 
@@ -130,7 +130,7 @@ def test_a_file_brings_commands_and_pictures(tmp_path, capsys):
     assert run("shout", "hello", "--import", file) == 0
     assert capsys.readouterr().out == "HELLO\n"
     assert run("--help", "--import", file) == 0
-    assert re.search(r"of your own:\n  shout +Say the words loudly\.", capsys.readouterr().out)
+    assert re.search(r"extensions:\n  shout +Say the words loudly\.", capsys.readouterr().out)
     assert run("draw", "dots", tmp_path / "dots.png", "--import", file) == 0
     assert (tmp_path / "dots.png").read_bytes().startswith(b"\x89PNG")
     assert run("draw", "--help") == 0

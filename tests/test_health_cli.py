@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tests.commands import SMALL, run, save_pictures
+from tests.support.commands import SMALL, refused, run, save_pictures
 from tests.test_text_cli import SLIM, sentence, write_table
 
 
@@ -64,12 +64,6 @@ def test_health_of_texts(capsys, tmp_path):
     found = json.loads(capsys.readouterr().out)
     assert [layer["name"] for layer in found["layers"]] == ["3-grams layer 1", "3-grams classes"]
     assert found["moves"] is None
-
-
-def refused(capsys, *words):
-    capsys.readouterr()
-    assert run(*words) == 2
-    return capsys.readouterr().err.strip()
 
 
 def test_a_network_without_capsules_is_refused(capsys, tmp_path):

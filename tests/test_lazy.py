@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import torchcaps as tc
-from tests.readers import planned
-from tests.tiles import capsules
+from tests.support.readers import planned
+from tests.support.tiles import capsules
 from torchcaps.functional import agree, combine
 from torchcaps.routing import Dynamic
 from torchcaps.votes.algebra import Votes

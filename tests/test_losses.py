@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import torchcaps as tc
-from tests.routings import sized
+from tests.support.routings import sized
 from torchcaps.losses import LOSSES, READOUTS, Answer, class_loss
 
 LENGTHS = torch.tensor([[0.95, 0.3, 0.05], [0.5, 0.2, 0.7]])

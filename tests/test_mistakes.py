@@ -12,33 +12,24 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.commands import SMALL, run, save_pictures
+from tests.support.commands import SMALL, refused, run, save_pictures
 from torchcaps.apps.cli.commands import COMMANDS
-
-
-def sentence(capsys, *words):
-    capsys.readouterr()
-    assert run(*words) == 2
-    said = capsys.readouterr().err.strip()
-    assert "Traceback" not in said
-    assert len(said.splitlines()) == 1, said
-    return said
 
 
 def test_empty_folder(capsys, tmp_path):
     (tmp_path / "empty").mkdir()
-    assert "expected pictures in one subfolder for each class" in sentence(capsys, "train", tmp_path / "empty")
+    assert "expected pictures in one subfolder for each class" in refused(capsys, "train", tmp_path / "empty")
 
 
 def test_large_pictures_ask_for_a_size(capsys, tmp_path):
     folder = save_pictures(tmp_path / "large", 3, size=300)
-    assert "Give --size" in sentence(capsys, "train", folder)
+    assert "Give --size" in refused(capsys, "train", folder)
     Image.new("L", (30, 20)).save(folder / "left" / "0.png")
     for number in (1, 2):
         Image.new("L", (20, 20)).save(folder / "left" / f"{number}.png")
         Image.new("L", (20, 20)).save(folder / "right" / f"{number}.png")
     (folder / "right" / "0.png").unlink()
-    assert "expected pictures of one size" in sentence(capsys, "train", folder)
+    assert "expected pictures of one size" in refused(capsys, "train", folder)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +45,7 @@ def test_large_pictures_ask_for_a_size(capsys, tmp_path):
 )
 def test_arrays_that_are_no_images(capsys, tmp_path, arrays):
     np.savez(tmp_path / "odd.npz", **arrays)
-    assert "odd.npz: expected" in sentence(capsys, "train", tmp_path / "odd.npz")
+    assert "odd.npz: expected" in refused(capsys, "train", tmp_path / "odd.npz")
 
 
 def test_data_that_changed_under_a_run_are_refused(capsys, tmp_path):
@@ -62,8 +53,8 @@ def test_data_that_changed_under_a_run_are_refused(capsys, tmp_path):
     np.savez(tmp_path / "set.npz", images=images, labels=np.arange(30) % 3)
     assert run("train", tmp_path / "set.npz", *SMALL, "--out", tmp_path / "run") == 0
     np.savez(tmp_path / "set.npz", images=images[::-1], labels=np.arange(30) % 3)
-    assert "other pixels or labels in the train part" in sentence(capsys, "evaluate", tmp_path / "run")
-    assert "other pixels or labels" in sentence(capsys, "train", "--resume", tmp_path / "run")
+    assert "other pixels or labels in the train part" in refused(capsys, "evaluate", tmp_path / "run")
+    assert "other pixels or labels" in refused(capsys, "train", "--resume", tmp_path / "run")
 
 
 @pytest.fixture(scope="module")
@@ -93,14 +84,14 @@ def small_run(tmp_path_factory):
 def test_broken_files_of_a_run(capsys, tmp_path, small_run, file, text):
     shutil.copytree(small_run, tmp_path / "run")
     (tmp_path / "run" / file).write_text(text)
-    assert f"{file}: expected" in sentence(capsys, "evaluate", tmp_path / "run", "--no-pictures")
+    assert f"{file}: expected" in refused(capsys, "evaluate", tmp_path / "run", "--no-pictures")
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", b"PK\x03\x04 cut off"])
 def test_broken_checkpoint(capsys, tmp_path, small_run, content):
     shutil.copytree(small_run, tmp_path / "run")
     (tmp_path / "run" / "last.ckpt").write_bytes(content)
-    said = sentence(capsys, "train", "--resume", tmp_path / "run")
+    said = refused(capsys, "train", "--resume", tmp_path / "run")
     assert "expected a checkpoint of this run, got a broken or foreign file. Delete it to begin anew" in said
     (tmp_path / "run" / "last.ckpt").unlink()
     weights = (small_run / "model.safetensors").read_bytes()
@@ -118,18 +109,18 @@ def test_metrics_of_another_kind_do_not_hide_the_runs(capsys, tmp_path, small_ru
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read and write everything")
 def test_folders_without_rights(capsys, tmp_path):
     (tmp_path / "locked").mkdir(mode=0)
-    assert "Permission denied" in sentence(capsys, "train", tmp_path / "locked")
+    assert "Permission denied" in refused(capsys, "train", tmp_path / "locked")
 
 
 def test_results_that_cannot_be_written(capsys, tmp_path, small_run):
     shutil.copytree(small_run, tmp_path / "run")
     (tmp_path / "run" / "evaluation").touch()
-    assert "File exists" in sentence(capsys, "evaluate", tmp_path / "run", "--no-pictures")
+    assert "File exists" in refused(capsys, "evaluate", tmp_path / "run", "--no-pictures")
 
 
 def test_out_that_is_a_file(capsys, tmp_path):
     (tmp_path / "file").touch()
-    assert "file" in sentence(capsys, "train", "digits", *SMALL, "--out", tmp_path / "file")
+    assert "file" in refused(capsys, "train", "digits", *SMALL, "--out", tmp_path / "file")
 
 
 def test_idx_files_of_two_training_sets(capsys, tmp_path):
@@ -138,14 +129,14 @@ def test_idx_files_of_two_training_sets(capsys, tmp_path):
             shape = [12, 8, 8] if "images" in kind else [12]
             header = bytes([0, 0, 8, len(shape)]) + b"".join(size.to_bytes(4, "big") for size in shape)
             (tmp_path / f"{name}-{kind}-ubyte").write_bytes(header + bytes(i % 3 for i in range(int(np.prod(shape)))))
-    assert "expected one file of train images" in sentence(capsys, "train", tmp_path)
+    assert "expected one file of train images" in refused(capsys, "train", tmp_path)
 
 
 def test_one_class(capsys, tmp_path):
     folder = save_pictures(tmp_path / "one")
     for path in (folder / "right").iterdir():
         path.unlink()
-    assert "expected at least two classes with examples, got left" in sentence(capsys, "train", folder)
+    assert "expected at least two classes with examples, got left" in refused(capsys, "train", folder)
 
 
 def test_broken_pictures_among_many_are_left_out_with_a_warning(capsys, tmp_path):
@@ -169,14 +160,14 @@ def test_rgba_and_16_bit_pictures_are_read(capsys, tmp_path):
 
 def test_only_broken_pictures(capsys, tmp_path, small_run):
     (tmp_path / "bad.png").write_text("no picture")
-    assert "expected readable pictures" in sentence(capsys, "predict", small_run, tmp_path / "bad.png")
-    assert "which is not there" in sentence(capsys, "predict", small_run, tmp_path / "nowhere.png")
+    assert "expected readable pictures" in refused(capsys, "predict", small_run, tmp_path / "bad.png")
+    assert "which is not there" in refused(capsys, "predict", small_run, tmp_path / "nowhere.png")
 
 
 def test_idx_file_of_no_bytes(capsys, tmp_path):
     (tmp_path / "train-images-idx3-ubyte").touch()
     (tmp_path / "train-labels-idx1-ubyte").touch()
-    assert "expected an idx file" in sentence(capsys, "train", tmp_path)
+    assert "expected an idx file" in refused(capsys, "train", tmp_path)
 
 
 def test_wrong_checksum(capsys, tmp_path):
@@ -184,7 +175,7 @@ def test_wrong_checksum(capsys, tmp_path):
     folder.mkdir()
     for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
         (folder / f"{name}-ubyte.gz").write_bytes(gzip.compress(b"other", mtime=0))
-    assert "md5" in sentence(capsys, "train", "mnist", "--data-dir", tmp_path)
+    assert "md5" in refused(capsys, "train", "mnist", "--data-dir", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +239,7 @@ def test_unknown_names_and_misfits(capsys, tmp_path, monkeypatch, words, expecte
     if "cuda" in words and torch.cuda.is_available():
         pytest.skip("this machine has what the test wants missing")
     monkeypatch.chdir(tmp_path)
-    assert expected in sentence(capsys, *words)
+    assert expected in refused(capsys, *words)
     assert not list(tmp_path.iterdir())  # no half-made run
 
 

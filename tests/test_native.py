@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torchcaps as tc
-from tests.readers import NativeVotes, planned
+from tests.support.readers import NativeVotes, planned
 from torchcaps.functional import agree, combine, distances, spread
 from torchcaps.votes.native import build
 from torchcaps.votes.transforms import make_votes

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.commands import SMALL, run, save_pictures
+from tests.support.commands import SMALL, run, save_pictures
 from torchcaps._core.errors import input_error
 from torchcaps._core.neutral import NeutralStream, csv_cell, neutral_output, shown, terminal
 from torchcaps.runs.run import Run

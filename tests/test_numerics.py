@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import torchcaps as tc
-from tests.readers import with_ledger
+from tests.support.readers import with_ledger
 
 MOVING = [
     ("kmeans", {"sharpness": 0.5}),

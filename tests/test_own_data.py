@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 import torchcaps as tc
-from tests.commands import run as run_command
+from tests.support.commands import run as run_command
 from torchcaps._core.errors import InputError
 from torchcaps.apps.report import write_report
 from torchcaps.data import TextSet, Vocabulary, as_examples

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.commands import SMALL, run, save_pictures
+from tests.support.commands import SMALL, run, save_pictures
 from torchcaps.analysis.images import InMemoryImages
 from torchcaps.analysis.jumble import jumbled_sets
 from torchcaps.analysis.strange import area_interval
@@ -45,7 +45,7 @@ def test_attack_prints_clean_accuracies_and_a_table_and_draws(capsys, runs):
     lines = said.out.splitlines()
     assert lines[1].startswith("caps: clean accuracy 100.0% (")
     assert lines[2].startswith("plain: clean accuracy ")
-    assert lines[3] == "The intervals of the clean accuracies overlap: 12 examples do not tell them apart."
+    assert lines[3] == "The intervals of the clean accuracies overlap: 12 examples do not distinguish them."
     head = next(line for line in lines if line.startswith("epsilon"))
     assert re.split(r"\s{2,}", head) == ["epsilon", "caps fgsm", "caps bim", "plain fgsm", "plain bim"]
     assert [line.split()[0] for line in lines[lines.index(head) + 1 :]] == ["0.1", "0.3"]
@@ -64,8 +64,8 @@ def test_clean_accuracies_that_differ_are_told(capsys, runs, tmp_path):
     save_file({name: 0 * tensor for name, tensor in weights.items()}, dead / "model.safetensors")
     assert run("attack", caps, "--beside", dead, "--methods", "fgsm", "--epsilons", 0.1) == 0
     said = capsys.readouterr()
-    assert "differ by more than their intervals: a fair comparison needs runs that do equally well.\n" in said.out
-    expected = "warning: 100.0% of the examples have no gradient at all in dead: of these the attack says nothing\n"
+    assert "differ by more than their intervals: a fair comparison needs runs of equal accuracy.\n" in said.out
+    expected = "warning: 100.0% of the examples have no gradient at all in dead, for which the attack shows nothing\n"
     assert expected in said.err
 
 
@@ -79,7 +79,7 @@ def test_attack_with_targets_from_another_run(capsys, runs):
     assert point["driven"] == pytest.approx(1 - point["accuracy"])  # there are two classes
     assert run("attack", caps, *words) == 0
     out = capsys.readouterr().out
-    assert "driven to the target" in out
+    assert "classified as the target" in out
     assert f"changes made on {plain}" in out
 
 
@@ -98,7 +98,7 @@ def test_jumble_prints_a_table_and_a_verdict(capsys, runs):
     few = r"was shown too few images \(12\) to tell how sure it stays when parts are shuffled\.$"
     assert re.match(f"^caps ({told}|{few})", lines[-3])
     assert re.match(f"^plain ({told}|{few})", lines[-2])
-    assert lines[-1] == "Side by side is left out: to name two of two classes is no art."
+    assert lines[-1] == "Side by side is left out: with two classes, naming both is trivial."
     assert re.findall(r"picture: .*/caps/jumble/(\w+).png", said.err) == ["examples", "confidence"]
     assert set(kept["runs"]["caps"]["images"]) == {"whole", "2x2", "3x3", "rows", "mirrored"}
     assert kept["runs"]["caps"]["images"]["whole"]["accuracy"] == 1
@@ -122,7 +122,7 @@ def test_strange_compares_its_two_detectors(capsys, runs):
         ("digits", "reconstruction"),
         ("digits", "confidence"),
     ]
-    assert re.search(r"^noise: (the reconstruction error|the confidence|these images)", said.out, re.MULTILINE)
+    assert re.search(r"^noise: (the reconstruction error|the confidence|the intervals of both)", said.out, re.MULTILINE)
     assert "picture: " in said.err
     assert (caps / "strange" / "roc.png").stat().st_size > 5000
     kept = json.loads((caps / "strange" / "results.json").read_text())
@@ -141,7 +141,7 @@ def test_strange_takes_folders_and_runs_without_a_decoder(capsys, runs, tmp_path
     assert set(found["attacked"]) == {"examples", "confidence"}
     assert found[str(others)]["examples"] == 6
     assert run("strange", plain, "--against", "noise", "jumbled") == 0
-    assert capsys.readouterr().out.count("The run has no decoder, so there is its confidence alone.\n") == 1
+    assert capsys.readouterr().out.count("The run has no decoder, so its confidence is the only detector.\n") == 1
 
 
 @pytest.mark.parametrize("command", ["attack", "jumble", "strange"])

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from tests.commands import SMALL, run, save_norb, save_pictures
+from tests.support.commands import SMALL, run, save_norb, save_pictures
 from torchcaps._core import pages
 from torchcaps.apps.cli.main import main
 from torchcaps.plots.training import training_figure

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.commands import SMALL, run, save_pictures
+from tests.support.commands import SMALL, refused, run, save_pictures
 from torchcaps._core.errors import InputError
 from torchcaps._core.files import open_own
 from torchcaps._core.locks import LOCK, _is_alive, locked
@@ -41,13 +41,6 @@ def stranger(tmp_path, trained):
     shutil.copytree(trained, tmp_path / "run")
     (tmp_path / "victim").write_text("precious")
     return tmp_path / "run"
-
-
-def refused(capsys, *words):
-    assert run(*words) == 2
-    said = capsys.readouterr().err
-    assert "Traceback" not in said
-    return said.strip().splitlines()[-1]
 
 
 def changed(path, **values):

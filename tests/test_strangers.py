@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 
-from tests.commands import SMALL, run, save_pictures
+from tests.support.commands import SMALL, refused, run, save_pictures
 from torchcaps._core.errors import InputError
 from torchcaps._core.files import atomic_write, inside, is_temporary, open_regular, read_bytes
 from torchcaps.analysis.evaluate import evaluate
@@ -41,13 +41,6 @@ def stranger(tmp_path, trained):
     (tmp_path / "private").mkdir()
     (tmp_path / "private" / "key").write_text("secret")
     return tmp_path / "run"
-
-
-def refused(capsys, *words):
-    assert run(*words) == 2
-    said = capsys.readouterr().err
-    assert "Traceback" not in said
-    return said.strip().splitlines()[-1]
 
 
 # Files
@@ -284,6 +277,6 @@ def test_weights_too_large_to_compute_with_are_told(stranger, capsys):
             parameter *= 1e30
     save_weights(stranger / "model.safetensors", model)
     for words in (["evaluate"], ["report", "--count", "8"], ["jumble", "--count", "8"], ["explain", "--example", "0"]):
-        assert "expected a network that answers in finite numbers" in refused(capsys, words[0], stranger, *words[1:])
+        assert "expected finite activations, got NaN or infinity" in refused(capsys, words[0], stranger, *words[1:])
     assert run("health", stranger, "--json", "--no-ablate", "--count", "8") == 0
     json.loads(capsys.readouterr().out, parse_constant=pytest.fail)

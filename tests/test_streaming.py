@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.commands import SMALL, run, save_pictures
+from tests.support.commands import SMALL, run, save_pictures
 
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "streaming.py"
 

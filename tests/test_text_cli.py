@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import torchcaps as tc
-from tests.commands import run
+from tests.support.commands import refused, run
 from torchcaps.analysis.explain import Explanation, colored, explain_texts, html_page, ngram_strengths
 from torchcaps.analysis.similar import likeness
 from torchcaps.models import create_model
@@ -65,14 +65,6 @@ def said(capsys, *words):
     capsys.readouterr()
     assert run(*words) == 0
     return capsys.readouterr().out
-
-
-def refused(capsys, *words):
-    capsys.readouterr()
-    assert run(*words) == 2
-    error = capsys.readouterr().err.strip()
-    assert "Traceback" not in error
-    return error.splitlines()[-1]
 
 
 def test_a_table_is_learned_and_evaluated_beside_its_floor(trained, capsys):
@@ -317,10 +309,13 @@ def test_word_vectors_are_read_once_and_travel_with_the_run(table, tmp_path, cap
         (["train", "digits", "--folds", "3"], "--folds: expected data in one piece"),
         (["train", "mr", "--data-dir", "/nowhere"], "mr: expected rt-polarity.neg, rt-polarity.pos in /nowhere/mr"),
         (["predict", "RUN", "nothere.csv"], "expected texts, or files of them, got nothere.csv, which is not there"),
-        (["predict", "RUN"], "expected files or texts behind the run, got none"),
+        (["predict", "RUN"], "expected files or texts after the run, got none"),
         (["explain", "RUN", "a", "--top", "0"], "top to be a whole number from 1 on"),
         (["evaluate", "RUN", "--data", "digits"], "expected texts, like the data of this run, got images"),
-        (["evaluate", "RUN", "--data", "TABLE", "--baseline"], "--baseline: expected a run on texts, and its own data"),
+        (
+            ["evaluate", "RUN", "--data", "TABLE", "--baseline"],
+            "--baseline: expected a run on texts, or on images of one class each, and its own data",
+        ),
         (["train", "TABLE", "--separator", ""], "--separator: expected what stands between the labels"),
         (["train", "TABLE", "--label", "label", "--label", "label"], "--label: expected different columns"),
         (["train", "TABLE", "--no-tune", "--encoding", "klingon"], "--encoding: expected an encoding like utf-8"),

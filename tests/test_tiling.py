@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import torchcaps as tc
-from tests.readers import with_ledger
-from tests.tiles import Sizes, assert_same, capsules, dense
+from tests.support.readers import with_ledger
+from tests.support.tiles import Sizes, assert_same, capsules, dense
 from torchcaps.functional import agree, combine, distances, spread
 from torchcaps.votes.buffers import BufferPool, scratch
 from torchcaps.votes.tiling import tile_bytes

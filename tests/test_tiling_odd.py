@@ -9,9 +9,9 @@ import torch
 from torch.nn.utils import prune
 
 import torchcaps as tc
-from tests.readers import with_ledger
-from tests.routings import sized
-from tests.tiles import Sizes, assert_same, capsules, dense
+from tests.support.readers import with_ledger
+from tests.support.routings import sized
+from tests.support.tiles import Sizes, assert_same, capsules, dense
 from torchcaps.functional import agree, combine
 from torchcaps.votes.buffers import BufferPool
 from torchcaps.votes.transforms import VoteTransform

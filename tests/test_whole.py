@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import run
+from tests.support.commands import refused, run
 from torchcaps._core import memory
 from torchcaps._core.errors import InputError
 from torchcaps._core.locks import LOCK, locked
@@ -28,13 +28,6 @@ def trained(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "digits"
     assert run(*TRAIN, "--out", out) == 0
     return out
-
-
-def refused(capsys, *words):
-    assert run(*words) == 2
-    said = capsys.readouterr().err.strip().splitlines()
-    assert len(said) == 1
-    return said[0]
 
 
 def torchcaps(*words, **options):
@@ -232,7 +225,7 @@ def test_an_address_limit_gets_a_sentence_with_what_to_lower(tmp_path):
     bound = partial(resource.setrlimit, resource.RLIMIT_AS, (13 << 27, 13 << 27))
     done = torchcaps(*HUNGRY, "--out", tmp_path / "run", preexec_fn=bound)
     assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), done.stderr
-    assert "expected memory for this work, got none left. Lower --batch-size" in done.stderr
+    assert "expected enough memory, got none left. Lower --batch-size" in done.stderr
 
 
 def write_own_number(path):

@@ -125,7 +125,7 @@ def test_without_transform_children_vote_for_their_own_pose():
 def test_what_cannot_be_taken_away_is_said():
     attention, em = network(), tc.DenseCapsules(4, 3, 4, 4, routing="em")
     assert take_away("one iteration", attention.layers[0], None) == "attention has one iteration already"
-    assert take_away("no transform", attention.layers[0], None) == "poses of 8 numbers are no votes of 16"
+    assert take_away("no transform", attention.layers[0], None) == "poses of 8 numbers cannot be votes of 16"
     assert take_away("no squash", em, None) == "em has no squash"
     primary = tc.PrimaryCapsules(4, 2, 4, kind="matrix")
     assert take_away("no squash", primary, None) == "its poses are not squashed"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import torchcaps as tc
-from tests.routings import sized
+from tests.support.routings import sized
 from torchcaps._core.errors import InputError
 from torchcaps.analysis.clusters import iterative, leaning_couplings, purity, trace_clusters
 from torchcaps.analysis.points import POINTS, make_points
@@ -173,7 +173,7 @@ ITERATES = "a routing that iterates (dynamic, kmeans, entropy, gaussian, em, hei
 @pytest.mark.parametrize(
     ("given", "expected", "got"),
     [
-        ({"routing": "attention"}, ITERATES, "'attention', which uses its couplings once. Choose one of these as "),
+        ({"routing": "attention"}, ITERATES, "'attention', which does not iterate. Choose one of these as "),
         ({"routing": "kmean"}, ITERATES, "'kmean'. Choose one of these as routing."),
         ({"parents": 5}, "at least 5 points [i 2], one for each parent", "(4, 2). Give more points, or fewer parents."),
         ({"start": torch.ones(4, 3)}, "start [i j] = (4, 2)", "(4, 3). Give a coupling for each pair."),

@@ -327,9 +327,11 @@ def test_mistaken_pairs_are_drawn_from_the_answer_and_from_the_labels():
 
 def test_kinds_of_data_are_not_confused():
     pairs, singles = PairSet(corners(), length=8, shift=0), corners()
-    with pytest.raises(InputError, match="draw_triples: expected images of one thing each, got several in each"):
+    with pytest.raises(InputError, match="draw_triples: expected images of one object each, got several in each"):
         draw_triples(Corners(), pairs)
-    with pytest.raises(InputError, match="dimension_meanings: expected images of one thing each, got pairs"):
+    with pytest.raises(InputError, match="dimension_meanings: expected images of one object each, got pairs"):
         dimension_meanings(Corners(), pairs)
-    with pytest.raises(InputError, match="take_apart: expected images of several things, each known alone, got others"):
+    with pytest.raises(
+        InputError, match="take_apart: expected images of several objects, each known alone, got others"
+    ):
         take_apart(Corners(), singles)

@@ -138,13 +138,13 @@ def test_things_stand_alone_where_the_border_is_even():
     assert not stand_alone(photos)
     assert stand_alone(torch.cat([paper, photos[:3]]))  # most of them
     classes = ("a", "b", "c")
-    for images, why in ((paper, ""), (photos, "the things do not stand before an even background")):
+    for images, why in ((paper, ""), (photos, "the objects have no uniform background")):
         data = InMemoryImages(images, torch.tensor([0, 1, 2, 0]), classes)
         assert no_pairs(data) == why
         assert ("side by side" in jumbled_sets(data)) == (not why)
     assert (
         no_pairs(InMemoryImages(paper, torch.tensor([0, 1, 0, 1]), classes[:2]))
-        == "to name two of two classes is no art"
+        == "with two classes, naming both is trivial"
     )
 
 
@@ -250,7 +250,7 @@ def test_examples_of_all_classes_in_turn():
 
 def test_pairs_are_refused():
     pairs = some(PairSet(load_dataset("digits").test), 4)
-    with pytest.raises(InputError, match="jumble: expected images that show one thing, got pairs"):
+    with pytest.raises(InputError, match="jumble: expected images that show one object, got pairs"):
         jumbled_sets(pairs)
 
 

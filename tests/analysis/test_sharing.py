@@ -63,7 +63,7 @@ def test_received_sum_is_squashed_to_the_pose():
 
 def test_networks_without_routing_are_refused():
     model = tc.create_model("cnn-small", image_shape=(1, 20, 20), classes=3)
-    sentence = "draw split: expected a network of capsules for images, got SmallCNN. Train one on images, with --model "
+    sentence = "draw split: expected a network of capsules for images, got SmallCNN. Train one on images, with model "
     with pytest.raises(InputError, match=sentence):
         last_layer(model, torch.rand(1, 20, 20), "draw split")
 
@@ -89,7 +89,7 @@ def test_distances_from_means_are_those_from_poses():
 def test_distances_need_couplings_that_are_shares():
     seen = voted()
     odd = Voted(seen.votes, seen.activations, (Routed(*seen.steps[0][:2], EVEN - 0.6),), False, False)
-    sentence = r"convergence: expected couplings that are shares of a child, got negative ones \(a learned prior\)\. "
+    sentence = r"convergence: expected couplings from 0 to 1, got negative ones \(a learned prior\)\. "
     with pytest.raises(InputError, match=sentence):
         convergence(odd)
 
@@ -138,8 +138,8 @@ def test_agreement_shows_the_strongest_children_and_the_most_active_parents():
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: sharing(voted(), child=3), "--child: expected a child from 0 to 2, got 3. Choose one of these."),
-        (lambda: sharing(voted(), parent=-1), "--parent: expected a parent from 0 to 1, got -1. Choose one of these."),
+        (lambda: sharing(voted(), child=3), "child: expected a child from 0 to 2, got 3. Choose one of these."),
+        (lambda: sharing(voted(), parent=-1), "parent: expected a parent from 0 to 1, got -1. Choose one of these."),
         (
             lambda: agreement(voted(parents_are_means=True)),
             r"a routing by inner product \(attention, dynamic, entropy, inverted\), got one by distance",

@@ -148,7 +148,10 @@ def test_a_broken_picture_gets_one_sentence(tmp_path):
 def test_absent_eth80_says_what_goes_where(tmp_path, exists):
     if exists:
         (tmp_path / "eth-80").mkdir()
-    with pytest.raises(ValueError, match=r"apple1/apple1-000-000\.png .* in .*eth-80, got none\. Unpack .* --data-dir"):
+    with pytest.raises(
+        ValueError,
+        match=r"apple1/apple1-000-000\.png .* in .*eth-80, got none\. Unpack .* with folder or TORCHCAPS_DATA",
+    ):
         load_dataset("eth-80", tmp_path)
 
 

@@ -169,7 +169,7 @@ def test_a_failed_download_gets_one_sentence_and_leaves_nothing(server, tmp_path
     for name, content in PACKED.items():
         assert f"{name} ({md5(content).replace(':', ' ')})" in sentence
     assert f"in {tmp_path / 'tiny'}, got " in sentence
-    assert sentence.endswith("Put the files there, or choose another folder with --data-dir.")
+    assert sentence.endswith("Put the files there, or choose another place with folder or TORCHCAPS_DATA.")
     assert "\n" not in sentence
     assert files_in(tmp_path) == []
 

@@ -114,5 +114,5 @@ def test_foreign_files_get_one_sentence(tmp_path, content):
 
 
 def test_photographs_may_be_mirrored_and_numbers_not():
-    assert resolve(TrainConfig("cifar-10"), 1000).augment == "photo"
+    assert resolve(TrainConfig("cifar-10"), 1000).augment == "mirror"
     assert resolve(TrainConfig("svhn"), 1000).augment == "affine"

@@ -5,7 +5,7 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 import torchcaps as tc
-from tests.readers import planned
+from tests.support.readers import planned
 from torchcaps.routing import Dynamic
 from torchcaps.routing.em import EM
 from torchcaps.votes.algebra import Votes

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import torchcaps as tc
-from tests.commands import run, save_norb, save_pictures
+from tests.support.commands import run, save_norb, save_pictures
 from torchcaps.models.crops import PATCHES, Crop, Patches
 from torchcaps.runs.config import TrainConfig
 from torchcaps.runs.recipes import resolve, with_size

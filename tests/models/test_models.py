@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 import torchcaps as tc
-from tests.routings import sized
+from tests.support.routings import sized
 from torchcaps.data import load_dataset
 from torchcaps.losses import READOUTS
 from torchcaps.models import IMAGE_MODELS, CapsuleModel, calibrate
@@ -201,7 +201,10 @@ def test_model_learns_a_handful_of_images(name):
         ),
         (
             lambda: tc.create_model(image_shape=(1, 28, 28), classes=10, iteration=3),
-            r"create_model\('efficient'\): expected options among encoder, capsules, routing, decoder.*got iteration\.",
+            (
+                r"create_model\('efficient'\): expected options among encoder, stem, capsules, routing, decoder"
+                r".*got iteration\."
+            ),
         ),
         (lambda: tc.create_model("capsnet", image_shape=(1, 28, 28), classes=10, encoder=nn.Flatten()), "got encoder"),
         (

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import torchcaps as tc
-from tests.routings import sized
+from tests.support.routings import sized
 
 
 def votes_of(*shape, dtype=torch.float32):

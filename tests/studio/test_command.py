@@ -14,7 +14,7 @@ import pytest
 import torch
 import uvicorn
 
-from tests.commands import SMALL, run, save_pictures
+from tests.support.commands import SMALL, run, save_pictures
 from torchcaps.apps.studio.networks import run_networks
 from torchcaps.apps.studio.server import PORT, address_of, free_socket
 
@@ -107,7 +107,7 @@ def test_a_port_that_is_taken_is_refused_in_one_sentence(served, capsys):
         (["--host", "192.0.2.1"], "studio: expected a free port (192.0.2.1, from port 8760 on), got Cannot assign"),
         (
             ["--host", ""],
-            "studio: expected an address to listen at, got ''. Leave --host out, or say 0.0.0.0 for all.\n",
+            "studio: expected an address to listen at, got ''. Leave --host out, or use 0.0.0.0 for all addresses.\n",
         ),
         (["--host", "  "], "studio: expected an address to listen at, got '  '. "),
         (["--host", "a" * 70], f"studio: expected a free port ({'a' * 70}, from port 8760 on), got "),

@@ -57,7 +57,7 @@ def test_a_failure_of_ours_is_told_and_the_server_lives_on(capsys):
     network.model.image_shape, network.model.decoder = (1, 4, 4), None
     client = TestClient(create_app([network]), base_url="http://localhost", raise_server_exceptions=False)
     said = refused(client.get("/api/examples?network=one"), 500)
-    assert said == "studio: expected to have an answer, got RuntimeError. The terminal tells more."
+    assert said == "studio: expected to have an answer, got RuntimeError. See the terminal for details."
     assert "the disk is gone" in capsys.readouterr().err
     assert client.get("/api/hello").status_code == 200
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from tests.commands import run, save_pictures
+from tests.support.commands import run, save_pictures
 from torchcaps._core.errors import InputError
 from torchcaps.data import AUGMENTATIONS, ImageSet
 from torchcaps.runs.config import TrainConfig
@@ -295,7 +295,7 @@ def test_options_may_not_contradict_torchrun(monkeypatch):
         monkeypatch.setenv(name, value)
     check_processes(TrainConfig())
     check_processes(TrainConfig(devices=2, nodes=2))
-    with pytest.raises(InputError, match=r"^--devices: expected 2, as torchrun started them, got 3\. Drop --devices\."):
+    with pytest.raises(InputError, match=r"^devices: expected 2, as torchrun started them, got 3\. Drop devices\."):
         check_processes(TrainConfig(devices=3))
 
 
@@ -310,7 +310,7 @@ def test_several_runs_are_for_one_machine(tmp_path, capsys, words):
 
 def test_resume_takes_only_the_number_of_processes(tmp_path, capsys):
     assert run("train", "--resume", tmp_path, "--epochs", 3) == 2
-    expected = "train --resume: expected no other options but --devices, --nodes and --data-dir: a run goes on as it "
+    expected = "train --resume: expected no other options than --devices, --nodes and --data-dir: a run resumes "
     assert capsys.readouterr().err.startswith(expected)
 
 

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.commands import run as run_command
+from tests.support.commands import run as run_command
 from torchcaps._core.errors import InputError
 from torchcaps._core.types import Capsules
 from torchcaps.analysis.evaluate import evaluate
@@ -172,12 +172,12 @@ def test_resuming_a_finished_run_changes_nothing(finished, capsys):
     before = finished.weights.read_bytes()
     assert resume(finished.folder).metadata == finished.metadata
     assert run_command("train", "--resume", finished.folder) == 0
-    assert "This run was finished; to train longer, begin another" in capsys.readouterr().err
+    assert "This run was finished before; to train longer, start another" in capsys.readouterr().err
     assert finished.weights.read_bytes() == before
 
 
 def test_loss_that_is_not_finite_stops_with_a_sentence(tmp_path):
-    sentence = r"^train: expected a finite \w+, got \S+ at step \d+ in epoch \d+\. Try a lower --lr than 1e\+30"
+    sentence = r"^train: expected a finite \w+, got \S+ at step \d+ in epoch \d+\. Try a lower lr than 1e\+30"
     with pytest.raises(InputError, match=sentence):
         train(replace(QUICK, out=tmp_path / "wild", lr=1e30, schedule="constant", model="cnn-small", option=()))
     assert not (tmp_path / "wild" / "model.safetensors").exists()  # nothing good was there to keep

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.commands import run, save_norb
+from tests.support.commands import run, save_norb
 from torchcaps._core.errors import InputError
 from torchcaps.analysis.comparison import Comparison, Variant, paired_difference
 from torchcaps.plots.compare import comparison_figure
@@ -92,7 +92,7 @@ def test_values_divide_at_commas_outside_of_brackets():
 
 @pytest.mark.parametrize("text", ["routing", "routing=em", "=em,dynamic", "routing=em,,dynamic", "routing=em,em"])
 def test_what_does_not_vary_is_refused(text):
-    with pytest.raises(InputError, match=r"--vary: expected NAME=VALUE,VALUE,\.\.\."):
+    with pytest.raises(InputError, match=r"^vary: expected NAME=VALUE,VALUE,\.\.\."):
         parse_vary([text])
 
 
@@ -101,7 +101,7 @@ def test_values_become_fields_of_the_config_or_options_of_the_model():
     varied = varied_config(config, {"limit": "30", "lr": "0.1", "routing": "em", "capsules": "8", "compile": "false"})
     assert (varied.limit, varied.lr, varied.routing, varied.compile) == (30, 0.1, "em", False)
     assert varied.option == ("leaky=true", "capsules=8")
-    with pytest.raises(InputError, match="--vary: expected values for limit, got 'many'"):
+    with pytest.raises(InputError, match=r"^vary: expected values for limit, got 'many'"):
         varied_config(config, {"limit": "many"})
 
 

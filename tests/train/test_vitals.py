@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from tests.commands import run as run_command
+from tests.support.commands import run as run_command
 from torchcaps.analysis.vitals import vitals
 from torchcaps.data import load_dataset
 from torchcaps.losses import margin_loss, spread_loss

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.waits import Waits
+from tests.support.waits import Waits
 from torchcaps.data import ImageSet
 from torchcaps.models import create_model
 from torchcaps.runs.config import TrainConfig

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchcaps._core.arguments import as_called
 from torchcaps._core.neutral import shown
 
 
@@ -15,12 +16,13 @@ def input_error(owner: str, expected: object, got: object, remedy: str) -> Input
     """An `InputError` in the form of all error messages: "owner: expected ..., got .... remedy".
 
     owner: the function, class, option or file that reports the error. expected: what is valid. got: what was given; if
-    it is an exception, only its first line is shown. remedy: what the user can do, a full sentence.
+    it is an exception, only its first line is shown. remedy: what the user can do, a full sentence. Arguments
+    are written as options (--batch-size), and shown as arguments (batch_size) to callers in Python.
     """
     if isinstance(got, Exception):
         said = getattr(got, "strerror", None) or str(got)
         got = next(iter(said.splitlines()), "").rstrip(":. ") or type(got).__name__
-    return InputError(shown(f"{owner}: expected {expected}, got {got}. {remedy}"))
+    return InputError(as_called(shown(f"{owner}: expected {expected}, got {got}. {remedy}")))
 
 
 def shape_text(shape: Sequence[int]) -> str:

@@ -1,6 +1,6 @@
-"""Ablations: the same trained network with a part of its routing taken away, without training it anew.
+"""Ablations: accuracy of a trained network after one part of its routing is disabled, without retraining.
 
-If nothing is lost where couplings are uniform, random or frozen, routing decides nothing in this network.
+If uniform, random or frozen couplings do not reduce the accuracy, routing decides nothing in this network.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from torchcaps.routing.dynamic import Dynamic
 from torchcaps.votes.transforms import FactorisedVotes, FullVotes, MatrixVotes, SharedVotes
 
 ABLATIONS = {
-    "uniform": "every child belongs to all parents alike",
-    "random": "every child is shared among parents by chance, in the same way for all examples",
-    "frozen": "every child keeps its mean couplings of the validation part, whatever the example",
+    "uniform": "every child has the same coupling to all parents",
+    "random": "couplings are random, the same for all examples",
+    "frozen": "couplings are their means on the validation part, for all examples",
     "one iteration": "routing stops after its first update",
-    "no squash": "poses keep the length of their sums; the longest one wins",
-    "no transform": "children vote for their own pose, for all parents alike",
+    "no squash": "poses are not squashed; the longest one is the prediction",
+    "no transform": "votes are the poses of the children, the same for all parents",
 }
 ALL = "all layers"
 NO_SQUASH = "no squash"
@@ -39,9 +39,9 @@ NO_SQUASH = "no squash"
 
 @dataclass(frozen=True)
 class Ablation:
-    """The accuracy without a part, with its 95 % interval, and how much of the whole network's accuracy is lost.
+    """Accuracy without a part of routing, with its 95 % interval, and the accuracy lost against the whole network.
 
-    The interval of the loss is that of paired answers: both networks saw the same examples.
+    The interval of the loss is that of paired answers, because both networks see the same examples.
     """
 
     kind: str
@@ -53,13 +53,13 @@ class Ablation:
 
     @property
     def matters(self) -> bool:
-        """Is the accuracy lower than before, beyond chance?"""
+        """Whether the accuracy is significantly lower than before."""
         return self.lost_interval[0] > 0
 
 
 @dataclass(frozen=True)
 class Ablations:
-    """The whole network's accuracy with its interval, all ablations of it, and why others cannot be done."""
+    """Accuracy of the whole network with its interval, all ablations, and the reasons for ablations not possible."""
 
     examples: int
     accuracy: float
@@ -69,10 +69,9 @@ class Ablations:
 
 
 def ablate(model: nn.Module, data: Examples, known: Examples, *, seed: int = 0) -> Ablations:
-    """Test the network on `data` with each part taken from each layer in turn, and from all that have it together.
+    """Disable each part of routing in each layer in turn, and in all layers that have it; evaluate on `data`.
 
-    known: other examples, whose mean couplings are the frozen ones. Each ablation is done to a copy; the model itself
-    stays as it is.
+    known: other examples, whose mean couplings are the frozen ones. Each ablation modifies a copy of the model.
     """
     layers = list(named_layers("ablate", model))
     primaries = list(named_primaries(model))
@@ -99,7 +98,7 @@ def ablate(model: nn.Module, data: Examples, known: Examples, *, seed: int = 0) 
 
 
 def compared(kind: str, layer: str, whole: Evaluation, without: Evaluation) -> Ablation:
-    """What is lost from one evaluation to the other, of the same examples."""
+    """The accuracy lost between two evaluations of the same examples."""
     worse, better = int((whole.right & ~without.right).sum()), int((without.right & ~whole.right).sum())
     lost = whole.accuracy - without.accuracy
     interval = paired_interval(worse, better, whole.count)
@@ -107,9 +106,10 @@ def compared(kind: str, layer: str, whole: Evaluation, without: Evaluation) -> A
 
 
 def paired_interval(worse: int, better: int, count: int, z: float = 1.959964) -> tuple[float, float]:
-    """The 95 % interval of (worse - better) / count in pairs of answers, of which so many changed (Agresti, Min 2005).
+    """The 95 % interval of (worse - better) / count for paired answers (Agresti, Min 2005).
 
-    Half an example is added to each of the four cells: Wald's interval, which would be empty where nothing changed.
+    worse, better: the number of answers that changed for the worse and for the better. Half an example is added to each
+    of the four cells, because Wald's interval is empty if no answer changed.
     """
     total = count + 2
     difference, changed = worse - better, worse + better + 1
@@ -118,7 +118,7 @@ def paired_interval(worse: int, better: int, count: int, z: float = 1.959964) ->
 
 
 def take_away(kind: str, part: nn.Module, frozen: Tensor | None, seed: int = 0) -> str:
-    """Take this away from a layer, in place; why it cannot be done, or nothing."""
+    """Disable this part of a layer in place. Returns the reason if this is not possible, otherwise None."""
     if isinstance(part, PrimaryCapsules):
         if part.activations is not None:
             return "its poses are not squashed"
@@ -143,7 +143,7 @@ def take_away(kind: str, part: nn.Module, frozen: Tensor | None, seed: int = 0) 
         def fixed(scores: Tensor, mask: Tensor | None, kept: Tensor | None, over_parents: OverParents) -> Tensor:
             return chosen(scores, mask, over_parents, leaky)
 
-        vars(routing)["compete"] = fixed  # only this object: its class, and what that promises, stay
+        vars(routing)["compete"] = fixed  # this object only, not its class
     return ""
 
 
@@ -155,7 +155,7 @@ def _uniform(scores: Tensor, mask: Tensor | None, over_parents: OverParents, lea
 
 
 def _random(seed: int) -> Choose:
-    """Couplings drawn evenly from all distributions, for each child once; the same in windows that route alone."""
+    """Couplings drawn uniformly from all distributions, once for each child; the same in all independent windows."""
 
     def choose(scores: Tensor, mask: Tensor | None, over_parents: OverParents, leaky: bool) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
@@ -180,9 +180,9 @@ def _without_transform(layer: RoutedLayer) -> str:
     """Identity matrices and no bias."""
     votes = layer.transform
     if not isinstance(votes, FullVotes | SharedVotes | FactorisedVotes | MatrixVotes):
-        return f"{type(votes).__name__} has no matrices to take away"
+        return f"{type(votes).__name__} has no matrices"
     if votes.in_dim != votes.out_dim:
-        return f"poses of {votes.in_dim} numbers are no votes of {votes.out_dim}"
+        return f"poses of {votes.in_dim} numbers cannot be votes of {votes.out_dim}"
     votes.normalize = False
     for name, weight in votes.named_parameters():
         weight.copy_(torch.zeros_like(weight) if name == "bias" else torch.eye(weight.shape[-1]).expand_as(weight))

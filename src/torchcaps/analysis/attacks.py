@@ -1,8 +1,8 @@
-"""Attacks: small changes of all pixels, found by gradients, that make a network answer wrongly.
+"""Adversarial attacks: small changes of all pixels, found by gradients, that cause wrong predictions.
 
-fgsm: one step along the sign of the gradient (Goodfellow, Shlens, Szegedy 2015). bim: several smaller ones (Kurakin,
+fgsm: one step along the sign of the gradient (Goodfellow, Shlens, Szegedy 2015). bim: several smaller steps (Kurakin,
 Goodfellow, Bengio 2017). pgd: the same from a random start (Madry et al. 2018). No pixel changes by more than epsilon,
-and all stay from 0 to 1. The gradient is that of `gradients.wrong_odds`.
+and all stay between 0 and 1. The gradient is that of `gradients.wrong_odds`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def fgsm(
     epsilon: float,
     targets: Int[Tensor, " b"] | None = None,
 ) -> Float[Tensor, "b c h w"]:
-    """Each pixel changed by epsilon, in the direction of its gradient: away from the labels, or towards the targets."""
+    """Change each pixel by epsilon along the sign of its gradient: away from the labels, or towards the targets."""
     return bim(model, images, labels, epsilon, targets, steps=1)
 
 
@@ -48,7 +48,7 @@ def bim(
     steps: int = STEPS,
     step_size: float | None = None,
 ) -> Float[Tensor, "b c h w"]:
-    """Steps along the sign of the gradient, never further than epsilon; step_size: epsilon / steps, if left out."""
+    """Several steps along the sign of the gradient, clipped to epsilon; step_size: by default epsilon / steps."""
     size = epsilon / max(1, steps) if step_size is None else step_size
     return _climb(model, images, images, labels, epsilon, targets, steps, size)
 
@@ -64,7 +64,7 @@ def pgd(
     step_size: float | None = None,
     generator: Generator | None = None,
 ) -> Float[Tensor, "b c h w"]:
-    """As `bim`, from a random place within epsilon; step_size: 2.5 epsilon / steps, if left out."""
+    """Like `bim`, from a random start within epsilon; step_size: by default 2.5 epsilon / steps."""
     device = images.device if generator is None else generator.device
     noise = torch.rand(images.shape, generator=generator, device=device, dtype=images.dtype).to(images.device)
     start = (images + epsilon * (2 * noise - 1)).clamp(0, 1)
@@ -116,7 +116,7 @@ def perturb(
 
 
 def wrong_targets(labels: Int[Tensor, "b *n"], classes: int, seed: int = 0) -> Int[Tensor, " b"]:
-    """For each example a class that it does not show, at random by the seed."""
+    """For each example a random class other than its labels."""
     shown = shown_classes(labels, classes)
     if bool(shown.all(-1).any()):
         raise input_error("wrong_targets", "a class that an image does not show", "none", "Attack without targets.")
@@ -126,7 +126,7 @@ def wrong_targets(labels: Int[Tensor, "b *n"], classes: int, seed: int = 0) -> I
 
 @dataclass(frozen=True)
 class AttackPoint:
-    """What is left at one epsilon: how many of `count` are answered rightly, and how many by the target (or None)."""
+    """Results at one epsilon: how many of `count` predictions are right, and how many are the target (or None)."""
 
     epsilon: float
     count: int
@@ -143,7 +143,7 @@ class AttackPoint:
 
     @property
     def success(self) -> float | None:
-        """The share of examples driven to their target."""
+        """The fraction of examples that are classified as their target."""
         return None if self.driven is None else self.driven / self.count
 
     @property
@@ -153,9 +153,9 @@ class AttackPoint:
 
 @dataclass(frozen=True)
 class AttackCurve:
-    """Accuracy as epsilon grows; the first point is that of the images as they are.
+    """Accuracy as a function of epsilon; the first point is that of the unchanged images.
 
-    silent: the share of images whose gradient is zero everywhere. An attack says nothing of these.
+    silent: the fraction of images whose gradient is zero everywhere, for which an attack shows nothing.
     """
 
     method: str
@@ -175,9 +175,10 @@ def attack_curves(
     seed: int = 0,
     batch_size: int = 50,
 ) -> list[AttackCurve]:
-    """For each method the accuracy at each epsilon. targeted: towards a random wrong class of each example.
+    """For each method the accuracy at each epsilon.
 
-    source: the network that the changes are made on, if another (a black box: the attacker sees nothing of `model`).
+    targeted: attack towards a random wrong class of each example. source: the network that the changes are computed on,
+    if it is another one (a black-box attack).
     """
     for method in methods:
         check_choice("attack_curves", "method", method, METHODS)
@@ -207,7 +208,7 @@ def attack_curves(
 
 
 def brought(source: ImageModel, device: torch.device) -> ImageModel:
-    """The network on this device: itself, or a copy where it is elsewhere."""
+    """The network on this device; a copy if it is on another one."""
     return source if next(source.parameters()).device == device else copy.deepcopy(source).to(device)
 
 
@@ -221,7 +222,7 @@ def _point(epsilon: float, activations: Tensor, labels: Tensor, targets: Tensor 
 
 @dataclass(frozen=True)
 class AttackExamples:
-    """A few images at each epsilon [e n c h w], the first as they are, and what was answered: activations [e n y]."""
+    """A few images at each epsilon [e n c h w], the first unchanged, and their activations [e n y]."""
 
     epsilons: tuple[float, ...]
     images: Tensor
@@ -242,7 +243,7 @@ def attack_examples(
     source: ImageModel | None = None,
     seed: int = 0,
 ) -> AttackExamples:
-    """The images themselves, as `attack_curves` would change and answer them, for a picture."""
+    """The images that `attack_curves` would produce and their predictions, for a figure."""
     device = next(model.parameters()).device
     maker = model if source is None else brought(source, device)
     images, labels = data.images.to(device), data.labels.to(device)

@@ -1,7 +1,7 @@
-"""Routing watched at work: points in the plane are the votes, parents are clusters, and every iteration is kept.
+"""Routing as clustering in the plane: points are the votes, parents are clusters, and every iteration is recorded.
 
-Each child votes the same point for every parent, so that routing is plain clustering. From an even start all parents
-would then stay equal for ever; couplings that lean towards a few of the points are the start instead.
+Each child votes for the same point with every parent, so that routing is plain clustering. From uniform couplings all
+parents would stay equal for ever; the initial couplings therefore prefer a few of the points.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from torchcaps.votes.algebra import as_votes
 
 
 def iterative() -> tuple[str, ...]:
-    """The routings that iterate; the others use their couplings once."""
+    """The routings that iterate; the others compute their couplings once."""
     return tuple(name for name in ROUTINGS if "iterations" in routing_options(name))
 
 
 @dataclass(frozen=True)
 class ClusterStep:
-    """One iteration: the couplings [i j], and the centers [j 2] and activations [j] that they make.
+    """One iteration: couplings [i j], and the centers [j 2] and activations [j] computed from them.
 
-    objective: what the loop descends, None where theory has nothing. covariances [j 2 2]: of Gaussian routings.
+    objective: what the loop decreases; None if there is no such function. covariances [j 2 2]: of Gaussian routings.
     """
 
     centers: Tensor
@@ -40,10 +40,10 @@ class ClusterStep:
 
 @dataclass(frozen=True)
 class ClusterTrace:
-    """A routing on points [i 2], after every iteration.
+    """A routing on points [i 2], with every iteration.
 
-    directional: parents are sums of votes and compared by inner product, so that a center is a direction from the
-    origin and not a place.
+    directional: parents are sums of votes that are compared by inner product, so that a center is a direction from the
+    origin, not a position.
     """
 
     routing: str
@@ -53,7 +53,7 @@ class ClusterTrace:
     directional: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """The same in lists and numbers, for JSON."""
+        """The same as lists and numbers, for JSON."""
         steps = [{word: _plain(value) for word, value in vars(step).items()} for step in self.steps]
         return {**vars(self), "points": self.points.tolist(), "steps": steps}
 
@@ -69,14 +69,14 @@ def trace_clusters(
     activations: Float[Tensor, " i"] | None = None,
     **options: Any,
 ) -> ClusterTrace:
-    """Cluster points by a routing that iterates, with its options, and keep every iteration.
+    """Cluster points by a routing that iterates, with its options, and record every iteration.
 
-    start: the first couplings; left out, `leaning_couplings` with this seed. activations: the weights of the points,
-    for routings that use them; left out, one each.
+    start: the initial couplings; default: `leaning_couplings` with this seed. activations: the weights of the points,
+    for routings that use them; default: ones.
     """
     check_count("trace_clusters", "parents", parents)
     if routing not in iterative():
-        got = f"{routing!r}" + (", which uses its couplings once" if routing in ROUTINGS else "")
+        got = f"{routing!r}" + (", which does not iterate" if routing in ROUTINGS else "")
         remedy = "Choose one of these as routing."
         raise input_error("trace_clusters", f"a routing that iterates ({', '.join(iterative())})", got, remedy)
     if points.ndim != 2 or points.shape[1] != 2 or len(points) < parents:
@@ -103,10 +103,10 @@ def trace_clusters(
 
 
 def leaning_couplings(points: Float[Tensor, "i 2"], parents: int, seed: int = 0) -> Float[Tensor, "i j"]:
-    """Couplings that lean towards `parents` of the points: exp(-d^2 / v) over their sum, v the variance of all.
+    """Initial couplings that prefer `parents` of the points: exp(-d^2 / v) over their sum, v the variance of all.
 
-    The first point is drawn at random and each further one with a chance that grows with its squared distance from
-    those before, as k-means++ does (Arthur, Vassilvitskii 2007).
+    The first point is drawn uniformly, each further one with a probability proportional to its squared distance from
+    those before, as in k-means++ (Arthur, Vassilvitskii 2007).
     """
     dice = torch.Generator().manual_seed(seed)
     squared = torch.cdist(points, points).square()
@@ -119,9 +119,9 @@ def leaning_couplings(points: Float[Tensor, "i 2"], parents: int, seed: int = 0)
 
 
 def purity(couplings: Float[Tensor, "i j"], groups: Int[Tensor, " i"]) -> float:
-    """The share of points that belong to the largest group of their cluster; a point is where its coupling is largest.
+    """Purity: the fraction of points that are in the largest group of their cluster, that of the largest coupling.
 
-    1 means that no cluster mixes groups; the share of the largest group is what one cluster for all would have.
+    1 means that no cluster mixes groups. One cluster for all points has the fraction of the largest group.
     """
     table = torch.zeros(couplings.shape[1], int(groups.max()) + 1)
     table.index_put_((couplings.argmax(1), groups), torch.ones(len(groups)), accumulate=True)
@@ -129,7 +129,7 @@ def purity(couplings: Float[Tensor, "i j"], groups: Int[Tensor, " i"]) -> float:
 
 
 def _covariances(loop: Routing, votes: Tensor, couplings: list[Tensor], weights: Tensor) -> list[Tensor | None]:
-    """The covariances that a Gaussian routing fitted in each iteration: its own M-step, once more."""
+    """The covariances that a Gaussian routing fitted in each iteration, recomputed by its M-step."""
     if not isinstance(loop, Gaussian):
         return [None] * len(couplings)
     found: list[Tensor | None] = []

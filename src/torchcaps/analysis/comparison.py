@@ -1,4 +1,4 @@
-"""Variants of a network over the same seeds: means, spreads, and whether they differ by more than chance."""
+"""Variants of a network over the same seeds: means, standard deviations, and whether differences are significant."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Variant:
-    """One value for each option that was varied, and for each seed the score of its run.
+    """The values of the options that were varied, and the score of the run of each seed.
 
-    parameters, seconds and memory (in bytes) are means over the seeds; memory is None where it was not seen. count: of
-    test examples.
+    parameters, seconds and memory (bytes) are means over the seeds; memory is None if it was not measured. count: the
+    number of test examples.
     """
 
     values: tuple[str, ...]
@@ -35,7 +35,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Difference:
-    """How far a variant is above another in points of a hundred: the mean over seeds, and its 95 % interval."""
+    """The difference of two variants in percentage points: the mean over seeds, and its 95 % interval."""
 
     mean: float
     low: float
@@ -47,10 +47,11 @@ class Difference:
 
 
 def paired_difference(scores: tuple[float, ...], others: tuple[float, ...], count: int = 0) -> Difference:
-    """The mean difference of pairs, seed by seed, with Student's 95 % interval; boundless for a single pair.
+    """The mean of paired differences, one for each seed, with Student's 95 % interval; infinite for a single pair.
 
-    Runs of one seed share data, order and augmentation, so their difference varies less than they do. count: of test
-    examples; scores that differ by whole examples may tie by luck, so the spread is taken for at least one of them.
+    Runs of one seed share data, order and augmentation, so their difference varies less than their scores. count: the
+    number of test examples. Scores are multiples of 1 / count and can be equal by chance, so the standard deviation is
+    at least one example.
     """
     pairs = [100 * (one - other) for one, other in zip(scores, others, strict=True)]
     mean = statistics.mean(pairs)
@@ -65,7 +66,7 @@ def paired_difference(scores: tuple[float, ...], others: tuple[float, ...], coun
 
 @dataclass(frozen=True)
 class Comparison:
-    """The variants of some options, in the order in which they were given. measure: what their scores are."""
+    """The variants of some options, in the given order. measure: the name of their score."""
 
     names: tuple[str, ...]
     variants: tuple[Variant, ...]
@@ -75,17 +76,17 @@ class Comparison:
         return ", ".join(f"{name} {value}" for name, value in zip(self.names, variant.values, strict=True))
 
     def base_of(self, variant: Variant) -> Variant:
-        """What a variant is compared with: the first value of the first option, all others being equal."""
+        """The reference of a variant: the first value of the first option, with all others equal."""
         first = self.variants[0].values[0]
         return next(other for other in self.variants if other.values == (first, *variant.values[1:]))
 
     def difference(self, variant: Variant) -> Difference | None:
-        """From the variant's base; None for a base itself."""
+        """The difference from the variant's reference; None for a reference itself."""
         base = self.base_of(variant)
         return None if base is variant else paired_difference(variant.scores, base.scores, variant.count)
 
     def verdict(self, variant: Variant) -> str:
-        """The difference in words."""
+        """The difference as a sentence."""
         difference = self.difference(variant)
         if difference is None:
             return ""

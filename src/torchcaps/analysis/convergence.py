@@ -1,4 +1,4 @@
-"""Do votes come together? The distances of votes from the mean of each class, iteration by iteration.
+"""Convergence of votes: their distances from the mean of each class, in every iteration.
 
 Hinton, Sabour, Frosst 2018, "Matrix Capsules with EM Routing", figure 2.
 """
@@ -19,7 +19,7 @@ from torchcaps.analysis.lastlayer import Voted
 class Convergence:
     """For every iteration n: distances [n i j] of votes from their parent's mean, couplings [n i j], activations [n j].
 
-    A distance counts as much as its coupling, as in the paper.
+    Distances are weighted by couplings, as in the paper.
     """
 
     distances: Tensor
@@ -34,16 +34,14 @@ class Convergence:
 
 
 def convergence(voted: Voted) -> Convergence:
-    """How far votes are from the mean of each parent.
+    """The distances of votes from the mean of each parent.
 
-    Where parents are means, these are their poses; where they are sums, the mean is that of the votes, weighted by
-    their couplings. Couplings must be shares: a learned prior may make them negative.
+    If parents are means, these are their poses; if they are sums, the mean is that of the votes, weighted by couplings.
+    Couplings must not be negative, which a learned prior can make them.
     """
     if any(bool((routed.couplings < 0).any()) for routed in voted.steps):
         remedy = "Use a run with em, heinsen, variational, gaussian, kde, kmeans, entropy, inverted or dynamic routing."
-        raise input_error(
-            "convergence", "couplings that are shares of a child", "negative ones (a learned prior)", remedy
-        )
+        raise input_error("convergence", "couplings from 0 to 1", "negative ones (a learned prior)", remedy)
     found = []
     for routed in voted.steps:
         means = routed.poses

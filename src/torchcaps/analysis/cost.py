@@ -1,4 +1,4 @@
-"""What a layer learns from and what it costs: norms of gradients, time and memory of each routing iteration."""
+"""Gradients and cost of a layer: norms of gradients, time and memory of each routing iteration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Loss = Callable[[Capsules, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class GradientNorms:
-    """The norm of the loss's gradient by a layer's parameters, and by the poses that it is given, for one batch."""
+    """The norms of the gradients of the loss for one batch, by a layer's parameters and by its input poses."""
 
     parameters: float
     poses: float
@@ -34,9 +34,9 @@ class GradientNorms:
 
 @dataclass(frozen=True)
 class IterationCost:
-    """The median time of a layer with so many iterations, and the most bytes that live at once beside its input.
+    """The median time of a layer with so many iterations, and the peak memory in bytes beside its input.
 
-    spread: how far apart the times of the middle half of the runs are, in seconds.
+    spread: the interquartile range of the times, in seconds.
     """
 
     iterations: int
@@ -46,7 +46,7 @@ class IterationCost:
 
 
 def gradient_norms(model: nn.Module, batch: Batch, loss: Loss) -> dict[str, GradientNorms]:
-    """For each routed layer; the gradients that parameters hold stay as they are."""
+    """The norms for each routed layer; the gradients stored in parameters are not changed."""
     layers = named_layers("gradient_norms", model)
     with torch.enable_grad(), given_children(layers) as seen:
         value = loss(model(batch.inputs), batch.labels)
@@ -66,7 +66,7 @@ def _square(gradient: Tensor | None) -> float:
 
 @torch.no_grad()
 def iteration_costs(layer: RoutedLayer, children: Capsules, repeats: int = 5) -> tuple[IterationCost, ...]:
-    """The layer with one iteration, two, and so on up to its own number, timed in turns. Rough figures."""
+    """The cost of the layer with one iteration, two, and so on up to its own number, timed in turns. Rough figures."""
     layers = []
     for iterations in range(1, layer.routing.iterations + 1):
         layers.append(copy.deepcopy(layer))
@@ -88,14 +88,14 @@ def iteration_costs(layer: RoutedLayer, children: Capsules, repeats: int = 5) ->
 
 
 def peak_bytes(work: Callable[[], Any]) -> int:
-    """The most bytes of tensors made in this work that live at once; what an operation needs inside is not seen."""
+    """The peak memory in bytes of tensors created by `work`; temporary buffers inside operations are not seen."""
     with _Living() as living:
         work()
     return living.peak
 
 
 class _Living(TorchDispatchMode):
-    """Counts the bytes of storages from the operation that makes them until nobody holds them."""
+    """Counts the bytes of storages from their creation until they are released."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,8 +1,8 @@
-"""What couplings say of a layer: how even they are, how much they depend on the input, and who receives them.
+"""Statistics of the couplings of a layer: entropy, dependence on the input, and what each parent receives.
 
 A child's couplings are a distribution over the parents that compete for it: those of its own window or of all windows
-that see it, as the layer says (`over_parents`), and nobody as one more where routing leaks. Where attention has
-learned a prior, that is left out: what is measured is the competition.
+that contain it, as `over_parents` of the layer says. With a leaky routing the leak counts as one more parent. A prior
+learned by attention is excluded, so that only the competition is measured.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ from torchcaps.routing.competition import OverParents, over_own_parents
 from torchcaps.votes.job import Gathered
 
 BINS = 50  # of the histogram, from 0 to 1
-POLAR = 0.9  # a coupling above is nearly all of a child
+POLAR = 0.9  # a larger coupling counts as polarized
 
 
 @dataclass(frozen=True)
 class CouplingFacts:
-    """What the couplings of a layer were on all examples.
+    """Statistics of the couplings of a layer on all examples.
 
-    entropy: for each iteration the mean over children of -sum c log c / log(parents): 1 is uniform, 0 all to one.
-    polarized: for each iteration the share of children whose strongest coupling is above 0.9.
-    active_entropy: the entropy of the last iteration, children weighed by their activations.
-    dependence: the share of the entropy of mean couplings that the input explains, 1 - mean H(c) / H(mean c): 0 means
-        the same couplings for every input, 1 that the input alone decides.
-    parse_tree: the mutual information of a child's parent and the class of the input, above what chance gives, as a
-        share of the most possible: 1 means that in each class every child has one parent, another one in every class; 0
-        no more than with the labels shuffled. None without one class each.
-    mass: what each parent receives of all couplings, as a multiple of an even share, [j].
-    even: what a coupling would be if all were uniform.
-    histogram: how many couplings of the last iteration lie in each fiftieth from 0 to 1.
-    mean: the mean couplings, as the routing lays them out: [i j], or [h w i j] where parents compete over a grid.
+    entropy: for each iteration the mean over children of -sum c log c / log(parents): 1 is uniform, 0 all to one
+    parent. polarized: for each iteration the fraction of children whose largest coupling is above 0.9. active_entropy:
+    the entropy of the last iteration, weighted by the children's activations.
+
+    dependence: the fraction of the entropy of mean couplings that the input explains, 1 - mean H(c) / H(mean c): 0
+    means the same couplings for every input, 1 that the input alone decides. parse_tree: the mutual information between
+    a child's parent and the class of the input, minus that of shuffled labels, divided by its maximum: 1 means that in
+    each class every child has one parent, a different one in every class; 0 means no more than with shuffled labels.
+    None for multi-label data.
+
+    mass: the couplings that each parent receives, as a multiple of a uniform share, [j]. even: a uniform coupling.
+    histogram: the number of couplings of the last iteration in each of 50 bins from 0 to 1. mean: the mean couplings in
+    the layout of the routing: [i j], or [h w i j] if parents compete over a grid.
     """
 
     entropy: tuple[float, ...]
@@ -54,22 +55,22 @@ class CouplingFacts:
 
 
 def prior_of(routing: Routing) -> Tensor | None:
-    """The numbers that attention has learned to add to its couplings, [i j]; None in other routings."""
+    """The prior that attention has learned and adds to its couplings, [i j]; None in other routings."""
     return routing.prior if isinstance(routing, Attention) else None
 
 
 def child_entropy(couplings: Couplings, over_parents: OverParents = over_own_parents) -> Float[Tensor, "*b i"]:
-    """The entropy of each child's couplings, in nats; what it keeps for nobody counts as one more parent."""
+    """The entropy of each child's couplings, in nats; the leak counts as one more parent."""
     leak = (1 - over_parents(couplings, torch.sum)).clamp(min=0)
     total = over_parents(torch.xlogy(couplings, couplings), torch.sum) + torch.xlogy(leak, leak)
     return -total.squeeze(-1)
 
 
 class CouplingTally:
-    """Adds up the couplings of a layer, batch by batch.
+    """Accumulates the couplings of a layer, batch by batch.
 
-    classes: how many there are, or None where an input has not just one. leaky: may a child belong to nobody?
-    alike: are all children alike, as in a text, where the same place holds another word each time?
+    classes: their number, or None for multi-label data. leaky: whether couplings may leak to no parent. alike: whether
+    all children are exchangeable, as in a text, where the same position holds a different word in every example.
     """
 
     def __init__(self, classes: int | None = None, *, leaky: bool = False, alike: bool = False) -> None:
@@ -84,16 +85,16 @@ class CouplingTally:
         self.nats: Tensor  # of entropies, [*rest i]
 
     def add(self, steps: list[Couplings], gathered: Gathered, labels: Tensor | None = None) -> None:
-        """The couplings [*b i j] after each iteration for these children; labels [b s] where inputs have one class.
+        """Add the couplings [*b i j] after each iteration of these children; labels [b s] if inputs have one class.
 
-        The first column of labels is the truth; any others are shuffled, to tell what chance gives.
+        The first column of labels is the truth; the others are shuffled, to estimate the value expected by chance.
         """
         over_parents = self.over_parents = gathered.over_parents
         steps = [couplings.cpu() for couplings in steps]  # not every device has float64
         last = steps[-1]
         real = torch.ones_like(last[..., 0]) if gathered.mask is None else gathered.mask.cpu().to(last.dtype)
         once, most = self._once(real, last.shape[-1])
-        once = once.where(most > 0, 0)  # with one parent there is nothing to decide
+        once = once.where(most > 0, 0)  # a single parent receives everything
         self.children += float(once.sum())
         evenness = []
         for couplings in steps:
@@ -108,15 +109,15 @@ class CouplingTally:
         self._add_means(last, real, nats, labels)
 
     def _once(self, real: Tensor, parents: int) -> tuple[Tensor, Tensor]:
-        """A weight that counts a child once, however many windows see it, and the highest entropy it may have."""
+        """A weight that counts a child once, however many windows contain it, and its maximum entropy."""
         rivals = self.over_parents(real.unsqueeze(-1).expand(*real.shape, parents), torch.sum).squeeze(-1)
         once = safe_divide(real * parents, rivals).double()
         return once, (rivals + self.leaky).clamp(min=1).log()
 
     def _add_means(self, couplings: Tensor, real: Tensor, nats: Tensor, labels: Tensor | None) -> None:
-        """Sums over all that counts as another example of the same child."""
+        """Sums over all axes that count as further examples of the same child."""
         batch = len(couplings)
-        if self.over_parents.local:  # windows that route for themselves are examples, too
+        if self.over_parents.local:  # independent windows count as examples
             last = couplings.ndim - (2 if self.alike else 3)
             couplings, real, nats = (part.flatten(0, last) for part in (couplings, real, nats))
             if self.alike:
@@ -135,7 +136,7 @@ class CouplingTally:
         self.nats += (nats * real).double().sum(0)
 
     def facts(self) -> CouplingFacts:
-        """What the couplings so far say."""
+        """The statistics of all couplings added so far."""
         assert self.sums is not None
         counts = self.counts[0].sum(0, keepdim=True)  # [1 *rest i]
         means = _mean(self.sums[0].sum(0, keepdim=True), counts)

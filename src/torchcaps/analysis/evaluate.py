@@ -79,7 +79,7 @@ def scores(shown: Bool[Tensor, "n y"], said: Bool[Tensor, "n y"]) -> dict[str, f
 
 
 def wilson_interval(successes: int, count: int, z: float = 1.959964) -> tuple[float, float]:
-    """The 95 % interval of a rate of which `successes` in `count` were seen (Wilson 1927)."""
+    """The 95 % interval of a proportion of `successes` in `count` (Wilson 1927)."""
     if count == 0:
         return 0.0, 1.0
     rate = successes / count
@@ -92,9 +92,9 @@ def wilson_interval(successes: int, count: int, z: float = 1.959964) -> tuple[fl
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """Answers to every example of a part: labels [n m] for m things in each, or truth values [n y]; activations [n y].
+    """Predictions for every example: labels [n m] for m objects in each, or truth values [n y]; activations [n y].
 
-    reconstruction_error: the mean squared error of the image drawn from the prediction, [n]; None without a decoder.
+    reconstruction_error: the mean squared error of the reconstruction from the prediction, [n]; None without a decoder.
     """
 
     classes: tuple[str, ...]
@@ -109,12 +109,12 @@ class Evaluation:
 
     @property
     def many(self) -> bool:
-        """May any number of classes be there?"""
+        """Whether any number of classes may be true."""
         return self.labels.dtype == torch.bool
 
     @cached_property
     def predictions(self) -> Tensor:
-        """[n m], for m things in each."""
+        """[n m], for m objects in each."""
         return top_classes(self.activations, self.labels.shape[-1])
 
     @cached_property
@@ -127,7 +127,7 @@ class Evaluation:
 
     @cached_property
     def right(self) -> Tensor:
-        """[n], whether all the classes were found and no other."""
+        """[n], whether the predicted classes are exactly the true ones."""
         return (self.shown == self.said).all(-1)
 
     def scores(self) -> dict[str, float]:
@@ -147,18 +147,36 @@ class Evaluation:
         return 1 - self.errors / self.count
 
     @property
+    def balanced_accuracy(self) -> float:
+        """The mean recall of the classes that have examples: each counts the same, however rare it is."""
+        return float(torch.tensor([recall for _, count, recall, _ in self.per_class() if count]).mean())
+
+    @property
+    def macro_f1(self) -> float:
+        """The mean F1 score of the classes that have examples; 0 for a class that is never answered rightly."""
+        both, shown, said = ((self.shown & self.said).sum(0), self.shown.sum(0), self.said.sum(0))
+        return float((2 * both.double() / (shown + said).clamp(min=1))[shown > 0].mean())
+
+    @property
+    def only_answer(self) -> str | None:
+        """The class that was answered for every example, if there is one and it is not right for all of them."""
+        everywhere = self.said.all(0) & ~self.shown.all(0)
+        one = int(self.said.any(0).sum()) == 1 and bool(everywhere.any())
+        return self.classes[int(everywhere.int().argmax())] if one else None
+
+    @property
     def error_interval(self) -> tuple[float, float]:
         return wilson_interval(self.errors, self.count)
 
     @cached_property
     def confusion(self) -> Tensor:
-        """[y y], how often a label (row) was answered with a class (column); for one thing in each image."""
+        """The confusion matrix [y y]: true classes are rows, predicted ones columns; for one object in each image."""
         size = len(self.classes)
         pairs = self.labels[:, 0] * size + self.predictions[:, 0]
         return torch.bincount(pairs, minlength=size * size).view(size, size)
 
     def per_class(self) -> list[tuple[str, int, float, float]]:
-        """For each class its name, how many there are, recall and precision (not a number where there are none)."""
+        """For each class its name, number of examples, recall and precision (NaN if undefined)."""
         shown, said = self.shown.sum(0), self.said.sum(0)
         both = (self.shown & self.said).sum(0).double()
         recall, precision = both / shown, both / said
@@ -196,7 +214,7 @@ def eval_mode(model: nn.Module) -> Iterator[torch.device]:
 
 
 def in_eval_mode(function: Callable[P, Result]) -> Callable[P, Result]:
-    """A function whose first argument is a model, which it sees in evaluation mode and leaves as it was."""
+    """A decorator: the first argument, a model, is in evaluation mode during the call, and as before after it."""
 
     @wraps(function)
     def wrapped(*arguments: P.args, **options: P.kwargs) -> Result:
@@ -232,4 +250,4 @@ def check_answers(owner: str, activations: Tensor) -> None:
     """Raise an `InputError` if activations are not finite, because weights are too large."""
     if not bool(activations.isfinite().all()):
         remedy = "Its weights are too large: train anew, with a lower --lr."
-        raise input_error(owner, "a network that answers in finite numbers", "one that does not", remedy)
+        raise input_error(owner, "finite activations", "NaN or infinity", remedy)

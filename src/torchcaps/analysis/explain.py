@@ -1,9 +1,8 @@
-"""Which words decided: the n-grams of a text with the strongest connection to each class it was given.
+"""Which words decided: the n-grams of a text with the strongest connection to each predicted class.
 
-Zhao et al. 2018 show n-grams by the strength of their connection to a class: the couplings that routing ends with.
-A primary capsule passes what it says on along its couplings, layer by layer; the strength of an n-gram for a class is
-what reaches that class of all its capsules, each counted as much as it is active. They are shown as shares of what
-reaches the class from all n-grams.
+Zhao et al. 2018 show n-grams by the strength of their connection to a class: the final couplings. The couplings of all
+layers are multiplied along the paths from a primary capsule to a class; the strength of an n-gram for a class is the
+sum over its capsules, weighted by their activations. It is shown as a fraction of the sum over all n-grams.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from torchcaps.runs.run import Run
 
 @dataclass(frozen=True)
 class Ngram:
-    """Some words in a row: the text from start to end, its words, and its strength for the class."""
+    """A sequence of words: the text from start to end, its words, and its strength for the class."""
 
     text: str
     start: int
@@ -37,9 +36,9 @@ class Ngram:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A text, a class it was given with its confidence, the strongest n-grams, and the strength of every word.
+    """A text, a predicted class with its confidence, the strongest n-grams, and the strength of every word.
 
-    words: (start, end, strength) of each word, the mean of the n-grams it stands in.
+    words: (start, end, strength) of each word, the mean over the n-grams that contain it.
     """
 
     text: str
@@ -53,7 +52,7 @@ class Explanation:
 def ngram_strengths(branch: Branch, vectors: Tensor, ends: Tensor) -> Tensor:
     """The strength of each n-gram for each parent of the last layer, [b t y].
 
-    All that n-grams send is one; what does not reach a parent leaked to nobody on the way.
+    The n-grams have a total weight of one; the part that reaches no parent was leaked on the way.
     """
     capsules = branch.children_of(vectors, ends)
     real = capsules.mask
@@ -68,7 +67,7 @@ def ngram_strengths(branch: Branch, vectors: Tensor, ends: Tensor) -> Tensor:
     routed = first.route(capsules)
     parents = first(capsules)
     couplings = _last_couplings(last, parents).unflatten(1, parents.activations.shape[1:])  # [b t' j y]
-    # A child that several windows see gives each of them an equal part.
+    # A child in several windows is divided equally among them.
     ways = routed.couplings  # [b t' k i j]
     windows, kernel = ways.shape[1:3]
     assert parents.mask is not None
@@ -92,7 +91,7 @@ def _last_couplings(layer: RoutedLayer, children: Capsules) -> Tensor:
 
 @torch.no_grad()
 def explain_texts(run: Run, texts: Sequence[str], *, top: int = 5) -> list[list[Explanation]]:
-    """For each text an explanation of each of its classes: of the most active one where a text has just one."""
+    """An explanation of each predicted class of each text; of the most active one for single-label data."""
     model = run.load_model()
     if not isinstance(model, TextCapsules):
         remedy = "Train text, text-a or text-b."
@@ -154,7 +153,7 @@ def _apart(ngrams: list[Ngram]) -> list[Ngram]:
 
 
 def _pieces(explanation: Explanation) -> list[tuple[str, float]]:
-    """The text in pieces: words from 0, the weakest, to 1, the strongest, and what stands between with 0."""
+    """The text in pieces: words from 0, the weakest, to 1, the strongest; the characters between words have 0."""
     strengths = [strength for _, _, strength in explanation.words] or [0.0]
     low, width = min(strengths), (max(strengths) - min(strengths)) or 1.0
     pieces, done = [], 0
@@ -165,7 +164,7 @@ def _pieces(explanation: Explanation) -> list[tuple[str, float]]:
 
 
 def colored(explanation: Explanation) -> str:
-    """The text for a terminal of 256 colors: the stronger a word, the deeper its ground."""
+    """The text for a terminal of 256 colors; stronger words have a deeper background."""
     grounds = (None, 230, 229, 222, 215, 208)
     result = []
     for piece, share in _pieces(explanation):
@@ -176,7 +175,7 @@ def colored(explanation: Explanation) -> str:
 
 
 def html_page(explanations: Sequence[Sequence[Explanation]]) -> str:
-    """A page of its own with all texts, words shaded by their strength."""
+    """An HTML page with all texts, words shaded by their strength."""
     intro = (
         "The darker the ground of a word, the stronger its connection to the class. Below each text, the strongest "
         "n-grams with their share of all that reached the class."
@@ -186,12 +185,12 @@ def html_page(explanations: Sequence[Sequence[Explanation]]) -> str:
 
 
 def html_section(explanation: Explanation) -> str:
-    """A text for a page: its class, its words shaded by their strength, its strongest n-grams."""
+    """A text as HTML: its class, its words shaded by their strength, its strongest n-grams."""
     pieces = [(piece, _shade(share)) for piece, share in _pieces(explanation)]
     ngrams = table([(ngram.text, f"{ngram.strength:.1%}") for ngram in explanation.ngrams])
     return f"<section>{shaded_text(explanation.label, f'{explanation.confidence:.2f}', pieces)}{ngrams}</section>"
 
 
 def _shade(share: float) -> str | None:
-    """The ground of a word, darker with its strength; None where it has none."""
+    """The background of a word, darker with its strength; None for strength 0."""
     return f"rgb(255, {230 - 110 * share:.0f}, {190 - 190 * share:.0f})" if share else None

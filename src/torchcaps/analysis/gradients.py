@@ -1,10 +1,10 @@
-"""Where a change of pixels changes an answer most: gradients of the odds of classes.
+"""Gradients of the log-odds of wrong classes with respect to pixels, for attacks.
 
-What an attack climbs are the log-odds of the wrong classes, not the loss of training: the margin and spread losses are
-flat where their margins are met, so that most images have no gradient at all and a network seems robust that is not.
-The odds are those of a softmax over scores: the logits of a plain network, the logarithm of activations that share one,
-and the logit of other activations, which undoes the flat ends of squash and sigmoid. Their gradient points where that
-of cross-entropy on these scores does, and does not die away as the answer grows sure.
+Attacks do not use the training loss: margin and spread losses are flat where their margins are met, so most images
+would have no gradient and the network would only seem robust. The odds are those of a softmax over scores: the logits
+of a plain network, the logarithm of activations that sum to one, and the logit of other activations, which compensates
+for the saturation of squash and sigmoid. The gradient has the direction of that of the cross-entropy of these scores,
+and does not vanish for confident predictions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torchcaps.routing import Routing
 
 
 def class_scores(model: ImageModel, capsules: Capsules) -> Float[Tensor, "b y"]:
-    """What a softmax may be taken of: the logits of a plain network, or what the activations come from."""
+    """Scores for a softmax: the logits of a plain network, or those that correspond to the activations."""
     if model.readout == "logit":
         return capsules.poses.squeeze(-1)
     ends = torch.finfo(capsules.activations.dtype)
@@ -32,16 +32,17 @@ def class_scores(model: ImageModel, capsules: Capsules) -> Float[Tensor, "b y"]:
 
 
 def wrong_odds(scores: Float[Tensor, "b y"], shown: Bool[Tensor, "b y"]) -> Float[Tensor, " b"]:
-    """The log-odds of the classes that are not shown against the one that is, or against the weakest, softly."""
+    """The log-odds of all other classes against the true one, or (softly) against the weakest of the true ones."""
     wrong = scores.masked_fill(shown, -torch.inf).logsumexp(-1)
     return wrong + (-scores).masked_fill(~shown, -torch.inf).logsumexp(-1)
 
 
 @contextmanager
 def questioned(model: ImageModel) -> Iterator[None]:
-    """The model in evaluation mode, its weights constant, with the gradients of all iterations; afterwards as before.
+    """A context with the model in evaluation mode, constant weights, and gradients of all iterations.
 
-    A network that was trained with those of the last iteration would hide what the others could tell an attack.
+    A network trained with gradients of the last iteration only would otherwise hide part of the gradient from an
+    attack.
     """
     weights = [(weight, weight.requires_grad) for weight in model.parameters()]
     routings = [(module, module.gradients) for module in model.modules() if isinstance(module, Routing)]
@@ -61,7 +62,7 @@ def questioned(model: ImageModel) -> Iterator[None]:
 def image_gradients(
     model: ImageModel, images: Float[Tensor, "b c h w"], labels: Tensor, targets: Tensor | None = None
 ) -> Float[Tensor, "b c h w"]:
-    """Where the odds of a wrong answer grow; with targets [b], where the odds of these classes do."""
+    """The gradient of the odds of a wrong prediction; with targets [b], of the odds of these classes."""
     sought = shown_classes(labels if targets is None else targets, model.classes)
     with questioned(model), torch.enable_grad():
         pixels = images.detach().requires_grad_()
@@ -72,6 +73,6 @@ def image_gradients(
 
 @torch.no_grad()
 def answer(model: ImageModel, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b y"]:
-    """The activations of the classes in evaluation mode, on the CPU."""
+    """The class activations in evaluation mode, on the CPU."""
     with questioned(model):
         return model(images).activations.float().cpu()

@@ -1,4 +1,4 @@
-"""The health of routing in a trained network: which capsules live, what couplings do, what it costs."""
+"""The health of routing in a trained network: dead capsules, statistics of couplings, sensitivity and cost."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from torchcaps.layers.windowed import WindowedLayer
 from torchcaps.models import CapsuleModel, TextModel
 from torchcaps.routing import Routing
 
-DEAD = 0.1  # a capsule whose activation never reaches this is dead; where parents share one: of an even share
-STARVED = 0.1  # a parent that receives less than this of an even share is starved
-SHUFFLES = 8  # of labels, to tell what chance gives
-FEW = 64  # examples for what is measured on one batch
+DEAD = 0.1  # a capsule whose activation never reaches this is dead; if activations sum to one, times a uniform share
+STARVED = 0.1  # a parent that receives less than this part of a uniform share is starved
+SHUFFLES = 8  # of labels, for the value expected by chance
+FEW = 64  # examples of measurements on one batch
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class LayerHealth:
 
     @property
     def dead(self) -> tuple[int, ...]:
-        """The types of parents that were active on no example."""
+        """The parent types that are active on no example."""
         return _below(self.activity, self.dead_below)
 
     @property
     def starved(self) -> tuple[int, ...]:
-        """The types of parents that receive less than a tenth of their even share of couplings."""
+        """The parent types that receive less than a tenth of a uniform share of couplings."""
         return _below(self.couplings.mass, STARVED)
 
     @property
@@ -76,7 +76,7 @@ class PrimaryHealth:
 
 @dataclass(frozen=True)
 class Health:
-    """All routed layers of a network, its primary capsules, and for images how capsules answer to small moves."""
+    """All routed layers of a network, its primary capsules, and for images how capsules respond to small moves."""
 
     examples: int
     classes: tuple[str, ...]
@@ -86,7 +86,7 @@ class Health:
 
 
 def sample(data: Examples, count: int) -> Examples:
-    """At most so many examples: classes in their proportions and mixed, or pairs spread evenly over all."""
+    """At most so many examples: stratified and shuffled; of generated pairs, evenly spaced ones."""
     if isinstance(data, PairSet):
         return data if count >= len(data) else data.shortened(count)
     if isinstance(data, DatasetExamples):
@@ -97,9 +97,10 @@ def sample(data: Examples, count: int) -> Examples:
 
 
 def health(model: nn.Module, data: Examples, loss: Loss, *, batch_size: int = 16) -> Health:
-    """Measure every routed layer on these examples. loss: of the answer and the labels, for the norms of gradients.
+    """Measure every routed layer on these examples.
 
-    What is measured on one batch (gradients, moves, signs, costs) takes the first 64 of them.
+    loss: a function of the network's output and the labels, for the norms of gradients. Gradients, moves, signs and
+    costs are measured on the first 64 examples.
     """
     layers = named_layers("health", model)
     with eval_mode(model) as device:
@@ -132,20 +133,20 @@ def health(model: nn.Module, data: Examples, loss: Loss, *, batch_size: int = 16
 
 
 def dead_below(routing: Routing, parents: int) -> float:
-    """What the activation of a living parent reaches: a tenth, or a tenth of an even share where they sum to one."""
+    """The activation that a live parent reaches: 0.1, or a tenth of a uniform share if activations sum to one."""
     return DEAD / parents if routing.readout == "share" else DEAD
 
 
 @torch.no_grad()
 def parents_of(layer: RoutedLayer, children: Capsules) -> int:
-    """How many parents an example has."""
+    """The number of parents of an example."""
     one = Capsules(*(None if part is None else part[:1] for part in children))  # type: ignore[arg-type]
     return layer(one).activations[0].numel()
 
 
 @torch.no_grad()
 def activities(model: nn.Module, data: Examples, batch_size: int = 64) -> dict[str, Float[Tensor, " j"]]:
-    """The highest activation of each type of capsule in all examples and places, for every capsule layer."""
+    """The highest activation of each capsule type over all examples and positions, for every capsule layer."""
     found: dict[str, Tensor] = {}
 
     def note(name: str, module: torch.nn.Module) -> torch.utils.hooks.RemovableHandle:
@@ -172,7 +173,7 @@ def activities(model: nn.Module, data: Examples, batch_size: int = 64) -> dict[s
 
 @torch.no_grad()
 def coupling_facts(model: nn.Module, data: Examples, batch_size: int = 16) -> dict[str, CouplingFacts]:
-    """What the couplings of each routed layer are on these examples."""
+    """The statistics of the couplings of each routed layer on these examples."""
     layers = named_layers("health", model)
     texts = isinstance(model, TextModel)
     truth = torch.cat([batch.labels for batch in batches(data, batch_size)])

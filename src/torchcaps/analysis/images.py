@@ -1,4 +1,4 @@
-"""Images in memory as a data set, so that what was made of a data set can be evaluated like it."""
+"""Images in memory as a data set, so that changed images can be evaluated like the original ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchcaps.models import ImageModel
 
 @dataclass(frozen=True)
 class InMemoryImages:
-    """Images [n c h w] from 0 to 1, their labels [n], or [n m] where each shows m things, and the names of classes."""
+    """Images [n c h w] from 0 to 1, labels [n], or [n m] for m objects in each image, and class names."""
 
     images: Tensor
     labels: Tensor
@@ -32,7 +32,7 @@ class InMemoryImages:
 
 
 def some(data: Examples, count: int, seed: int = 0) -> InMemoryImages:
-    """So many examples of a data set, drawn at random by the seed; all of them where there are no more."""
+    """So many random examples of a data set; all of them if it has no more."""
     check_count("some", "count", count)
     rows = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:count]
     batch = data.batch(rows)
@@ -40,14 +40,14 @@ def some(data: Examples, count: int, seed: int = 0) -> InMemoryImages:
 
 
 def varied(data: InMemoryImages, count: int) -> Tensor:
-    """The rows of so many examples, taking the classes (of the first thing in each) in turn, as they come."""
+    """The rows of so many examples, taking the classes (of the first object in each) in turn."""
     labels = data.labels.view(len(data), -1)[:, :1]
     turns = one_hot(labels[:, 0], len(data.classes)).cumsum(0).gather(1, labels)[:, 0]
     return turns.argsort(stable=True)[:count]
 
 
 def check_images(owner: str, model: object, images: Tensor) -> None:
-    """Refuse networks that read texts, and images that are not numbers from 0 to 1."""
+    """Raise an `InputError` for networks that read texts, and for images with values outside 0 to 1."""
     if not isinstance(model, ImageModel):
         got = f"a {type(model).__name__}"
         raise input_error(owner, "a network that reads images", got, "Texts have no pixels to change.")

@@ -1,8 +1,8 @@
-"""Jumbled parts: is a network still sure when all the parts of a thing are there, but not where they belong?
+"""Jumbled images: is a network still confident if all parts of an object are present, but in wrong places?
 
-A capsule stands for a whole whose parts agree on where it is. So it should fall silent when the parts of an image are
-shuffled, and two capsules should speak where two things stand side by side (Su 2018, kexue.fm 4819), though training
-has never shown more than one.
+A capsule represents a whole whose parts agree on its pose. It should not be active if the parts of an image are
+shuffled, and two capsules should be active if two objects stand side by side (Su 2018, kexue.fm 4819), although
+training images show only one.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from torchcaps.analysis.evaluate import Evaluation, evaluate, wilson_interval
 from torchcaps.analysis.images import InMemoryImages, check_images
 from torchcaps.models import ImageModel
 
-# Shuffled: rows and columns of the grid that is cut. Mirrored: each part turned left to right in its place.
+# Shuffled: rows and columns of the grid. Mirrored: each part is flipped horizontally in its place.
 SHUFFLES = {"2x2": (2, 2), "3x3": (3, 3), "rows": (4, 1)}
 MIRRORED = {"mirrored": (2, 2)}
 JUMBLES = [*SHUFFLES, *MIRRORED]
 INK = 0.1  # a pixel is ink if it lies further than this from the background
-CLEAR = 2 / 3  # of the border of an image is background, where a thing stands alone
+CLEAR = 2 / 3  # of the border of an image must be background for an object to be cut out
 
 
 def jumble(images: Float[Tensor, "b c h w"], kind: str, seed: int = 0) -> Float[Tensor, "b c h w"]:
-    """Images jumbled by the name of a way; `JUMBLES` lists them."""
+    """Jumble images by a method of this name; `JUMBLES` lists them."""
     check_choice("jumble", "kind", kind, JUMBLES)
     if kind in MIRRORED:
         return mirror_parts(images, *MIRRORED[kind])
@@ -36,10 +36,10 @@ def jumble(images: Float[Tensor, "b c h w"], kind: str, seed: int = 0) -> Float[
 
 
 def shuffle_parts(images: Float[Tensor, "b c h w"], rows: int, columns: int, seed: int = 0) -> Float[Tensor, "b c h w"]:
-    """Each image cut into a grid of equal parts that change places, so that none stays where it was.
+    """Cut each image into a grid of equal parts and permute them, so that none stays in its place.
 
-    The order is one random cycle through all places, another for each image. What is left over at the edges, where a
-    side cannot be divided, stays as it is.
+    The permutation is one random cycle through all places, a different one for each image. If a side is not divisible,
+    the remaining pixels at the edges stay in place.
     """
     parts = _cut(images, rows, columns)
     count = rows * columns
@@ -52,12 +52,12 @@ def shuffle_parts(images: Float[Tensor, "b c h w"], rows: int, columns: int, see
 
 
 def mirror_parts(images: Float[Tensor, "b c h w"], rows: int, columns: int) -> Float[Tensor, "b c h w"]:
-    """Each image cut into a grid of equal parts, and each part turned left to right in its place."""
+    """Cut each image into a grid of equal parts, and flip each part horizontally in its place."""
     return _join(images, _cut(images, rows, columns).flip(-1), rows, columns)
 
 
 def _inside(images: Tensor, rows: int, columns: int) -> Tensor:
-    """The middle of the images, as a view, with sides that can be divided."""
+    """The center of the images, as a view, with sides that are divisible by the grid."""
     check_count("jumble", "rows", rows)
     check_count("jumble", "columns", columns)
     height, width = images.shape[-2:]
@@ -82,10 +82,10 @@ def _join(images: Tensor, parts: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def side_by_side(left: Float[Tensor, "b c h w"], right: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-    """Two things side by side in an image of the same size, each in the middle of its half.
+    """Two objects side by side in an image of the same size, each in the middle of its half.
 
-    Networks take images of one size, so each thing is cut out of its background (the color of the corners) and made
-    smaller only where it is wider than half an image; its shape stays. Behind both is the mean of their backgrounds.
+    Networks take images of one size, so each object is cut out of its background (the color of the corners), and scaled
+    down, with its proportions, if it is wider than half an image. The new background is the mean of both.
     """
     canvas = ((_corners(left) + _corners(right)) / 2).expand_as(left).clone()
     half = left.shape[-1] // 2
@@ -99,7 +99,7 @@ def side_by_side(left: Float[Tensor, "b c h w"], right: Float[Tensor, "b c h w"]
 
 
 def stand_alone(images: Float[Tensor, "b c h w"]) -> bool:
-    """Do most images show a thing before an even background, from which it can be cut out? Photos seldom do."""
+    """Whether most images show an object on a uniform background, from which it can be cut out; photos seldom do."""
     border = [images[..., 0, :], images[..., -1, :], images[..., :, 0], images[..., :, -1]]
     clear = (torch.cat(border, -1) - _corners(images).squeeze(-1)).abs().amax(1) <= INK  # [b n]
     return float((clear.float().mean(-1) >= CLEAR).float().mean()) > 0.5
@@ -112,7 +112,7 @@ def _corners(images: Tensor) -> Tensor:
 
 
 def _cut_out(image: Tensor, width: int) -> Tensor:
-    """What stands out of the background of one image [c h w], no wider than this."""
+    """The object in one image [c h w] without its background, no wider than `width`."""
     ink = ((image - _corners(image)).abs() > INK).any(0)
     rows, columns = ink.any(1).nonzero(), ink.any(0).nonzero()
     if len(rows):
@@ -124,7 +124,7 @@ def _cut_out(image: Tensor, width: int) -> Tensor:
 
 
 def other_partners(labels: Int[Tensor, " n"], seed: int = 0) -> Int[Tensor, " n"]:
-    """For each example another one of another class, at random by the seed."""
+    """For each example a random other one of another class."""
     order, counts = labels.argsort(stable=True), torch.bincount(labels)
     others = len(labels) - counts
     if not int(others[labels].min()):
@@ -136,19 +136,19 @@ def other_partners(labels: Int[Tensor, " n"], seed: int = 0) -> Int[Tensor, " n"
 
 @dataclass(frozen=True)
 class JumbleResult:
-    """How sure a network is of images of one kind, and how often right: of both things, where there are two."""
+    """Predictions for images of one kind. If an image shows two objects, both must be right."""
 
     kind: str
     evaluation: Evaluation
 
     @property
     def confidence(self) -> Tensor:
-        """The activation of the most active class; of the second, where two are to be named: [n]."""
+        """The activation of the most active class, or of the second if an image shows two objects: [n]."""
         return self.evaluation.activations.gather(1, self.evaluation.predictions).amin(-1)
 
     @property
     def true_confidence(self) -> Tensor:
-        """The activation of the true class; of the less active, where there are two: [n]."""
+        """The activation of the true class, or of the less active one if an image shows two objects: [n]."""
         return self.evaluation.activations.gather(1, self.evaluation.labels).amin(-1)
 
     @property
@@ -161,16 +161,16 @@ class JumbleResult:
 
 
 def no_pairs(data: InMemoryImages) -> str:
-    """Why these images are not put side by side, or nothing."""
+    """The reason why these images cannot be put side by side; None if they can."""
     if len(data.classes) < 3:
-        return "to name two of two classes is no art"
-    return "" if stand_alone(data.images) else "the things do not stand before an even background"
+        return "with two classes, naming both is trivial"
+    return "" if stand_alone(data.images) else "the objects have no uniform background"
 
 
 def jumbled_sets(data: InMemoryImages, seed: int = 0) -> dict[str, InMemoryImages]:
-    """The images whole, jumbled in every way, and, unless `no_pairs`, side by side with one of another class."""
+    """The whole images, jumbled ones of every method, and, unless `no_pairs`, pairs side by side."""
     if data.labels.ndim > 1:
-        raise input_error("jumble", "images that show one thing", "pairs", "Choose a run on single things.")
+        raise input_error("jumble", "images that show one object", "pairs", "Choose a run on single objects.")
     sets = {"whole": data} | {kind: replace(data, images=jumble(data.images, kind, seed)) for kind in JUMBLES}
     if no_pairs(data):
         return sets
@@ -181,16 +181,16 @@ def jumbled_sets(data: InMemoryImages, seed: int = 0) -> dict[str, InMemoryImage
 
 
 def jumble_test(model: ImageModel, sets: dict[str, InMemoryImages]) -> dict[str, JumbleResult]:
-    """What a network answers to `jumbled_sets`: images whole, jumbled in every way, and side by side."""
+    """The predictions of a network for `jumbled_sets`."""
     check_images("jumble", model, sets["whole"].images)
     return {kind: JumbleResult(kind, evaluate(model, images)) for kind, images in sets.items()}
 
 
 @dataclass(frozen=True)
 class Sureness:
-    """The mean confidence on shuffled images as a share of that on whole ones, with its 95 % interval.
+    """The mean confidence on shuffled images as a fraction of that on whole ones, with its 95 % interval.
 
-    A single image has none.
+    A single image has no interval.
     """
 
     share: float
@@ -198,7 +198,7 @@ class Sureness:
 
 
 def sureness(results: dict[str, JumbleResult], z: float = 1.959964) -> Sureness:
-    """How sure a network stays. The interval is that of a ratio of means: whole and shuffled, image by image."""
+    """The confidence that is kept. The interval is that of a ratio of means, paired by image."""
     whole = results["whole"].confidence.double()
     shuffled = torch.stack([results[kind].confidence for kind in SHUFFLES]).double().mean(0)
     share = float(shuffled.mean() / whole.mean())

@@ -1,4 +1,4 @@
-"""What the last layer does with one image: the votes of its children, and the routing after every iteration."""
+"""The last layer for one image: the votes of its children, and the routing after every iteration."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from torchcaps.models.base import fit_layer
 
 @dataclass(frozen=True)
 class Voted:
-    """Votes [i j d] of children with activations [i], and what routing made of them, after every iteration.
+    """Votes [i j d] of children with activations [i], and their routing after every iteration.
 
-    parents_are_means: are parents means of votes, or sums?
+    parents_are_means: whether parents are means of votes, or sums.
     """
 
     votes: Tensor
@@ -30,11 +30,11 @@ class Voted:
 
     @property
     def poses(self) -> Tensor:
-        """The parents' poses [j d] at the end."""
+        """The final poses of the parents, [j d]."""
         return self.steps[-1].poses
 
     def shares(self, step: int = -1) -> Float[Tensor, "i j"]:
-        """How much each vote counts in its parent's sum, or in its mean: then the shares of a parent sum to one."""
+        """The weight of each vote in its parent's sum or mean; in a mean, the weights of a parent sum to one."""
         couplings = self.steps[step].couplings
         weighed = couplings * self.activations.unsqueeze(1) if self.weighs else couplings
         return (
@@ -44,7 +44,7 @@ class Voted:
 
 @torch.no_grad()
 def last_layer(model: nn.Module, image: Float[Tensor, "c h w"], owner: str = "last_layer") -> Voted:
-    """The votes for the classes of one image, and their routing; only networks of capsules have them."""
+    """The votes for the classes of one image, and their routing; for capsule networks on images."""
     if not isinstance(model, CapsuleModel):
         remedy = "Train one on images, with --model efficient, capsnet or matrix-small."
         raise input_error(owner, "a network of capsules for images", type(model).__name__, remedy)

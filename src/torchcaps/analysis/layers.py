@@ -1,4 +1,4 @@
-"""The routed layers of a network by name, and what each of them is given."""
+"""The routed layers of a network by name, and their inputs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ CLASSES = "classes"
 
 
 def routes(model: nn.Module) -> bool:
-    """Has the network a routed layer?"""
+    """Whether the network has a routed layer."""
     return any(isinstance(module, RoutedLayer) for module in model.modules())
 
 
 def named_layers(owner: str, model: Any) -> dict[str, RoutedLayer]:
-    """The routed layers in their order; the last one gives the classes. Of texts, those of each branch."""
+    """The routed layers in order; the last one outputs the classes. For texts, those of each branch."""
     if isinstance(model, CapsuleModel):
         return _named(model.routed_layers)
     if isinstance(model, TextCapsules):
@@ -44,7 +44,7 @@ def _named(layers: list[RoutedLayer]) -> dict[str, RoutedLayer]:
 
 
 def named_primaries(model: Any) -> dict[str, PrimaryCapsules]:
-    """The primary capsules; of texts, those of each branch."""
+    """The primary capsules; for texts, those of each branch."""
     if isinstance(model, TextCapsules):
         branches = [branch for branch in model.branches if isinstance(branch, Branch)]
         return {f"{branch.ngram}-grams primary": branch.primary for branch in branches}
@@ -56,7 +56,7 @@ def named_primaries(model: Any) -> dict[str, PrimaryCapsules]:
 
 @contextmanager
 def given_children(layers: dict[str, RoutedLayer]) -> Iterator[dict[str, Capsules]]:
-    """A dictionary that fills with the children of each layer when the network is called."""
+    """A dictionary that receives the children of each layer when the network is called."""
     seen: dict[str, Capsules] = {}
 
     def note(name: str) -> Any:
@@ -74,7 +74,7 @@ def given_children(layers: dict[str, RoutedLayer]) -> Iterator[dict[str, Capsule
 
 
 def children_of_layers(model: nn.Module, inputs: Tensor) -> tuple[dict[str, Capsules], Capsules]:
-    """What each routed layer is given for these inputs, by its name, and the answer of the network."""
+    """The input of each routed layer for these inputs, by its name, and the output of the network."""
     with given_children(named_layers("children_of_layers", model)) as seen:
         answer: Capsules = model(inputs)
     return seen, answer

@@ -1,6 +1,6 @@
-"""How capsules answer to small changes: of the image, and of the sign of their children's poses.
+"""The response of capsules to small changes of the image, and to the sign of their children's poses.
 
-A pose should turn with the thing it describes while the activation stays (equivariant pose, invariant length).
+A pose should change with the object that it describes, while the activation stays (equivariant pose, invariant length).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torchcaps.functional import length, unit
 from torchcaps.layers import RoutedLayer
 from torchcaps.models import CapsuleModel
 
-# Pixels and degrees, each in all its directions.
+# Pixels and degrees, each in all directions.
 MOVES: dict[str, list[tuple[float, float, float]]] = {
     "shift 1 pixel": [(1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0)],
     "shift 2 pixels": [(2, 0, 0), (-2, 0, 0), (0, 2, 0), (0, -2, 0)],
@@ -30,10 +30,10 @@ MOVES: dict[str, list[tuple[float, float, float]]] = {
 
 @dataclass(frozen=True)
 class Response:
-    """How far capsules answer to a move of the image.
+    """The response of capsules to a move of the image.
 
-    angle: by how many degrees the pose of the winning class capsule turns. change: how much its activation changes,
-    either way. The same of primary capsules, each compared with itself and weighed by its activation.
+    angle: by how many degrees the pose of the winning class capsule turns. change: the absolute change of its
+    activation. The same for primary capsules, each compared with itself and weighted by its activation.
     """
 
     move: str
@@ -45,27 +45,27 @@ class Response:
 
 @dataclass(frozen=True)
 class Moves:
-    """Responses to all moves, and for comparison the angle between poses of different images of the same answer."""
+    """Responses to all moves, and for comparison the angle between poses of different images of the same prediction."""
 
     responses: tuple[Response, ...]
     between: float
 
 
 def angles(first: Float[Tensor, "*b d"], second: Float[Tensor, "*b d"]) -> Float[Tensor, "*b"]:
-    """The angle between poses in degrees; exact for small ones, too."""
+    """The angle between poses in degrees; accurate for small angles, too."""
     first, second = unit(first), unit(second)
     return torch.rad2deg(2 * torch.atan2(length(first - second), length(first + second)))
 
 
 def move(images: Float[Tensor, "b c h w"], right: float, down: float, degrees: float) -> Float[Tensor, "b c h w"]:
-    """The images moved by pixels and turned; their outermost pixels fill what comes in."""
+    """The images translated and rotated; their border pixels fill the gaps."""
     turn, one = images.new_full((len(images),), radians(degrees)), images.new_ones(len(images))
     return warp(images, linear_maps(turn, 0 * one, one, one), torch.stack([right * one, down * one], -1), "border")
 
 
 @torch.no_grad()
 def responses(model: CapsuleModel, images: Float[Tensor, "b c h w"]) -> Moves:
-    """How the winning class capsule and the primary capsules answer to small moves of the images."""
+    """The response of the winning class capsule and the primary capsules to small moves of the images."""
     before, primary = model(images), model.children_of(images)
     winner = before.activations.argmax(-1)
     rows = torch.arange(len(images), device=images.device)
@@ -90,7 +90,7 @@ def responses(model: CapsuleModel, images: Float[Tensor, "b c h w"]) -> Moves:
 
 
 def _between(pose: Tensor, winner: Tensor) -> float:
-    """The mean angle between each image's winning pose and that of the next image with the same winner."""
+    """The mean angle between each image's winning pose and that of the next image with the same prediction."""
     groups = [(winner == label).nonzero().squeeze(-1) for label in winner.unique()]
     pairs = [angles(pose[group], pose[group.roll(1)]) for group in groups if len(group) > 1]
     return float(torch.cat(pairs).mean()) if pairs else 0.0
@@ -98,7 +98,7 @@ def _between(pose: Tensor, winner: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Mirror:
-    """How much class activations change, on average, and the share of answers that do, when poses change their sign."""
+    """The mean change of class activations, and the fraction of predictions that change, if poses are negated."""
 
     change: float
     answers: float
@@ -106,10 +106,10 @@ class Mirror:
 
 @torch.no_grad()
 def mirrors(model: nn.Module, inputs: Tensor) -> dict[str, Mirror]:
-    """What becomes of the answer when the poses of a layer's children are negated, for each routed layer.
+    """The effect of negating the poses of a layer's children, for each routed layer.
 
-    A sum of votes without bias keeps its length when all poses change their sign, and so do agreements: such a layer
-    cannot tell x from -x (Peer et al. 2021). No change at all means just that.
+    A sum of votes without bias keeps its length if all poses change their sign, and so do agreements: such a layer
+    cannot distinguish x from -x (Peer et al. 2021), and the change is exactly zero.
     """
     before = model(inputs).activations
     found = {}

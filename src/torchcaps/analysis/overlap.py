@@ -1,4 +1,4 @@
-"""Overlapping things taken apart: each class capsule draws its own, and one that is not there draws nothing.
+"""Segmentation of overlapping objects: each class capsule reconstructs its own, an absent class nothing.
 
 Sabour, Frosst, Hinton 2017, section 6 and figure 5.
 """
@@ -20,10 +20,10 @@ from torchcaps.models import ImageModel
 
 @dataclass(frozen=True)
 class Presence:
-    """How classes that are there are drawn, and those that are not, over `count` images.
+    """Reconstructions of present and absent classes, over `count` images.
 
-    error: the mean squared error of a drawing to the thing alone; blank: that of drawing nothing. present and absent:
-    the mean pixel drawn from classes that are there and from those that are not; parts: that of the things themselves.
+    error: the mean squared error of a reconstruction to the object alone; blank: that of a black image. present,
+    absent: the mean pixel of reconstructions of present and of absent classes; parts: that of the objects themselves.
     """
 
     count: int
@@ -59,7 +59,7 @@ def take_apart(model: ImageModel, data: Examples, right: int = 4, wrong: int = 2
 @in_eval_mode
 @torch.no_grad()
 def presence(model: ImageModel, data: Examples, count: int = 500) -> Presence:
-    """Draw the first images from every class, and compare those that are there with those that are not."""
+    """Reconstruct the first images from every class, and compare present classes with absent ones."""
     _check_pairs("presence", model, data)
     device = next(model.parameters()).device
     count = min(count, len(data))
@@ -86,4 +86,4 @@ def presence(model: ImageModel, data: Examples, count: int = 500) -> Presence:
 def _check_pairs(owner: str, model: ImageModel, data: Examples) -> None:
     check_decoder(owner, model)
     if data.batch(torch.arange(1)).parts is None:
-        raise input_error(owner, "images of several things, each known alone", "others", "Use a run on multimnist.")
+        raise input_error(owner, "images of several objects, each known alone", "others", "Use a run on multimnist.")

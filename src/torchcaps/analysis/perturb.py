@@ -1,4 +1,4 @@
-"""What the dimensions of a class capsule mean: move one and look, or move the image and see which one follows.
+"""The meaning of the dimensions of a class capsule: change one and reconstruct, or change the image and correlate.
 
 Sabour, Frosst, Hinton 2017, section 5.1 and figure 4: every dimension from -0.25 to 0.25 in steps of 0.05.
 """
@@ -27,9 +27,9 @@ FACTORS = ("shift x", "shift y", "rotation", "scale", "thickness")
 
 @dataclass(frozen=True)
 class Sheet:
-    """What the capsule of a class draws when one dimension d of its pose is moved by an offset s.
+    """Reconstructions from the capsule of a class when one dimension d of its pose is changed by an offset s.
 
-    effects: how far each dimension changes the picture, the root mean square between its first and last column.
+    effects: the effect of each dimension, the root mean square difference between its first and last column.
     """
 
     image: Float[Tensor, "c h w"]
@@ -45,10 +45,9 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Meanings:
-    """The correlation of every pose dimension of a class with what was done to its images, for factors f.
+    """The correlation of every pose dimension of a class with the changes of its images, for factors f.
 
-    Not a number where there are no images of a class, or a dimension never moves. shuffled: the same with factors that
-    were not those of the images.
+    NaN if a class has no images, or a dimension is constant. shuffled: the same with factors of other images.
     """
 
     classes: tuple[str, ...]
@@ -65,18 +64,18 @@ class Meanings:
     def best(self) -> Float[Tensor, " f"]:
         """The absolute correlation of the dimension that follows a factor best in its class, averaged over classes.
 
-        The largest of many is never zero: compare with `chance`.
+        The maximum of many is never zero: compare with `chance`.
         """
         return _largest(self.correlations).nanmean(0)
 
     @property
     def chance(self) -> float:
-        """What `best` is where no dimension follows anything, averaged over factors."""
+        """The value of `best` expected by chance, averaged over factors."""
         return float(_largest(self.shuffled).nanmean())
 
 
 def _largest(correlations: Float[Tensor, "y d f"]) -> Float[Tensor, "y f"]:
-    """The largest absolute correlation over dimensions; not a number where there is none."""
+    """The largest absolute correlation over dimensions; NaN if there is none."""
     seen = correlations.isfinite().any(1)
     return correlations.abs().nan_to_num(-1).amax(1).where(seen, torch.nan)
 
@@ -86,7 +85,7 @@ def _largest(correlations: Float[Tensor, "y d f"]) -> Float[Tensor, "y f"]:
 def perturb(
     model: ImageModel, image: Float[Tensor, "c h w"], label: int | None = None, span: float = 0.25, steps: int = 11
 ) -> Sheet:
-    """Move every dimension of the pose of a class (left out, the most active one) from -span to span, and draw."""
+    """Change every pose dimension of a class (default: the most active one) from -span to span, and reconstruct."""
     check_decoder("perturb", model)
     check_count("perturb", "steps", steps, 2)
     check_positive("perturb", "span", span)
@@ -105,10 +104,11 @@ def perturb(
 
 
 def vary(images: Float[Tensor, "b c h w"], generator: Generator) -> tuple[Tensor, Float[Tensor, "b f"]]:
-    """Each image moved, turned, scaled and made thinner or thicker, and by how much: a column for each of `FACTORS`.
+    """Each image translated, rotated, scaled and made thinner or thicker; the amounts have a column for each factor.
 
-    Shifts are up to a fourteenth of the width in pixels (2 for 28), turns up to 20 degrees, scales 0.8 to 1.2.
-    Thickness goes from -1 (eroded by a pixel on all sides) over 0 (as it was) to 1 (dilated by a pixel).
+    Factors are `FACTORS`. Shifts are up to a fourteenth of the width in pixels (2 for 28), rotations up to 20 degrees,
+    scales 0.8 to 1.2. Thickness goes from -1 (eroded by a pixel on all sides) over 0 (unchanged) to 1 (dilated by a
+    pixel).
     """
     draws = 2 * torch.rand(len(images), len(FACTORS), generator=generator) - 1
     units = torch.tensor([images.shape[-1] / 14, images.shape[-1] / 14, 20.0, 0.2, 1.0])
@@ -123,13 +123,13 @@ def vary(images: Float[Tensor, "b c h w"], generator: Generator) -> tuple[Tensor
 
 
 def within(values: Float[Tensor, "n v d"], factors: Float[Tensor, "n v f"]) -> Float[Tensor, "d f"]:
-    """The correlation of values with factors over variations v of the same things n, whatever the things' own means.
+    """The correlation of values with factors over variations v of each object n, after subtracting each object's means.
 
-    Not a number for values that never move.
+    NaN for constant values.
     """
     moved, known = ((part - part.mean(1, keepdim=True)).flatten(0, 1).double() for part in (values, factors))
     length = moved.square().sum(0).sqrt()
-    still = length <= 1e-6 * values.double().flatten(0, 1).square().sum(0).sqrt()  # moved by rounding alone
+    still = length <= 1e-6 * values.double().flatten(0, 1).square().sum(0).sqrt()  # constant up to rounding
     products = (moved.T @ known) / (length[:, None] * known.square().sum(0).sqrt())
     return products.masked_fill(still[:, None], torch.nan).to(values.dtype)
 
@@ -139,12 +139,12 @@ def within(values: Float[Tensor, "n v d"], factors: Float[Tensor, "n v f"]) -> F
 def dimension_meanings(
     model: ImageModel, data: Examples, per_class: int = 20, variations: int = 32, seed: int = 0
 ) -> Meanings:
-    """Which dimension moves with what: the poses of the true class for variations of images with known factors.
+    """Which dimension follows which factor: the poses of the true class for variations of images with known factors.
 
-    Correlations are taken within the variations of each image, so that the style of its own does not count.
+    Correlations are computed within the variations of each image, so that differences between images do not count.
     """
     if data.batch(torch.arange(1)).labels.ndim > 1:
-        raise input_error("dimension_meanings", "images of one thing each", "pairs", "Use a run on single things.")
+        raise input_error("dimension_meanings", "images of one object each", "pairs", "Use a run on single objects.")
     device = next(model.parameters()).device
     generator, lots = Generator().manual_seed(seed), Generator().manual_seed(seed + 1)
     chosen = some_of_each(data, per_class, seed)
@@ -167,7 +167,7 @@ def dimension_meanings(
 
 
 def some_of_each(data: Examples, count: int, seed: int = 0) -> list[list[int]]:
-    """The indices of so many examples of every class, drawn by the seed: data may stand in an order of their own."""
+    """The indices of so many random examples of every class; data may be sorted."""
     labels = torch.cat([batch.labels for batch in batches(data, 512)])
     order = torch.randperm(len(labels), generator=Generator().manual_seed(seed))
     return [order[labels[order] == label][:count].tolist() for label in range(len(data.classes))]

@@ -1,4 +1,4 @@
-"""Where in the image a capsule looks: the pixels that its place on the grid can see, and those that move it."""
+"""Receptive fields: the pixels that a primary capsule can see, and those that influence it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from torchcaps.analysis.evaluate import eval_mode, in_eval_mode
 from torchcaps.models import CapsuleModel
 from torchcaps.models.crops import Standardize
 
-# These look at the whole image to bring it to one scale; where a capsule looks is not what they look at.
+# Normalization layers depend on the whole image, which does not count as a receptive field.
 SCALING = (Standardize, nn.GroupNorm, nn.InstanceNorm2d, nn.LayerNorm)
-FAINT = 1e-5  # a gradient of this share of the largest is rounding
+FAINT = 1e-5  # a smaller gradient, relative to the largest, is rounding
 
 
 def receptive_fields(model: CapsuleModel) -> Int[Tensor, "h w 4"]:
-    """For each place on the grid of primary capsules the pixels it sees: top, left, bottom, right (the last two out).
+    """The receptive field of each position of primary capsules: top, left, bottom, right (the last two exclusive).
 
-    Found from gradients on noise, so any encoder will do. What a place sees is a rectangle whose rows depend on its row
-    alone and whose columns on its column alone, so that one place of each row and column tells all.
+    Computed from gradients on noise, for any encoder. A receptive field is a rectangle whose rows depend only on the
+    row of its position and whose columns only on the column, so one position of each row and column suffices.
     """
     noise = torch.rand(1, *model.image_shape, generator=Generator().manual_seed(0))
     with eval_mode(model) as device, ExitStack() as stack:
@@ -63,11 +63,11 @@ def part_maps(model: CapsuleModel, image: Float[Tensor, "c h w"], parts: list[in
 
 
 def _passing(module: nn.Module) -> torch.utils.hooks.RemovableHandle:
-    """Make a module pass on what it gets, until the handle is closed."""
+    """Replace a module by the identity, until the handle is closed."""
     return module.register_forward_hook(lambda _, given, __: given[0])
 
 
 def _ends(seen: Tensor) -> tuple[Tensor, Tensor]:
-    """The first true of each row, and one behind the last."""
+    """The first true index of each row, and one after the last."""
     counts = seen.byte()
     return counts.argmax(-1), seen.shape[-1] - counts.flip(-1).argmax(-1)

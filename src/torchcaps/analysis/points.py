@@ -1,4 +1,4 @@
-"""Points in the plane to watch a routing with, each set drawn for what it shows."""
+"""Sets of points in the plane that show properties of routings."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class PointSet:
 
     @property
     def parents(self) -> int:
-        """How many groups there are."""
+        """The number of groups."""
         return int(self.groups.max()) + 1
 
 
 def _blobs(dice: torch.Generator) -> list[Tensor]:
-    """Three round groups, well apart."""
+    """Three round, well separated groups."""
     centers = ((-2.6, -1.4), (2.6, -1.4), (0.0, 2.4))
     return [torch.randn(50, 2, generator=dice) * 0.8 + torch.tensor(center) for center in centers]
 
 
 def _ellipses(dice: torch.Generator) -> list[Tensor]:
-    """Three long groups side by side: the next point is often one of another group, so distance alone misleads."""
+    """Three elongated groups side by side: the nearest point is often one of another group, so distance misleads."""
     groups = []
     for turn, center in ((35, (-1.6, 0.4)), (35, (1.6, -0.4)), (-55, (2.3, 3.4))):
         angle = math.radians(turn)
@@ -44,7 +44,7 @@ def _ellipses(dice: torch.Generator) -> list[Tensor]:
 
 
 def _directions(dice: torch.Generator) -> list[Tensor]:
-    """Three rays from the origin, with points near and far: the direction tells them apart, the place does not."""
+    """Three rays from the origin, with points near and far: groups differ in direction, not in position."""
     groups = []
     for turn in (10, 60, 215):
         angle = math.radians(turn) + 0.12 * torch.randn(50, generator=dice)
@@ -54,7 +54,7 @@ def _directions(dice: torch.Generator) -> list[Tensor]:
 
 
 def _overlap(dice: torch.Generator) -> list[Tensor]:
-    """Two round groups that run into each other: the points between belong to both."""
+    """Two round groups that overlap: the points between belong to both."""
     return [torch.randn(60, 2, generator=dice) + torch.tensor([place, 0.0]) for place in (-1.3, 1.3)]
 
 
@@ -67,7 +67,7 @@ POINTS: dict[str, Callable[[torch.Generator], list[Tensor]]] = {
 
 
 def make_points(name: str = "blobs", seed: int = 0) -> PointSet:
-    """A set of `POINTS` by name, the same for the same seed."""
+    """A set of `POINTS` by name, determined by the seed."""
     check_choice("make_points", "points", name, list(POINTS))
     groups = POINTS[name](torch.Generator().manual_seed(seed))
     labels = torch.arange(len(groups)).repeat_interleave(torch.tensor([len(group) for group in groups]))

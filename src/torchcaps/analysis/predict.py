@@ -1,11 +1,11 @@
-"""Answers for pictures in files and for texts: the class, how active it is, and whether a reconstruction fits."""
+"""Predictions for pictures in files and for texts: the class, its activation, and whether a reconstruction fits."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 
@@ -14,28 +14,34 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps._core.errors import input_error
+from torchcaps.analysis.calibration import probabilities
 from torchcaps.analysis.evaluate import misfits, named_classes, top_classes
 from torchcaps.data import Batch, Columns, is_table, pictures_in, read_picture, texts_in
+from torchcaps.models import readout_of
 from torchcaps.runs.metadata import RunMetadata
 from torchcaps.runs.run import Run
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The answer for one input: its classes, the most active first, and their activations, from 0 to 1.
+    """The prediction for one input: its classes, the most active first, and their activations, from 0 to 1.
 
-    source: the file, the text, or the row of an array. fits: whether the reconstruction is as close as those of images
-    like the training data; None without a decoder.
+    source: the file, the text, or the row of an array. fits: whether the reconstruction error is at most the 99 %
+    quantile of validation images; None without a decoder. probabilities: those of
+    the classes, calibrated on the validation part of the run; None where an example may have several classes. likely:
+    all classes with their probabilities, the most likely first.
     """
 
     source: str
     labels: tuple[str, ...]
     confidence: tuple[float, ...]
     fits: bool | None = None
+    probabilities: tuple[float, ...] | None = None
+    likely: tuple[tuple[str, float], ...] = ()
 
 
 def collect(files: Sequence[Path], owner: str = "predict") -> list[str]:
-    """The pictures named, and those in the folders named."""
+    """The given pictures, and those in the given folders."""
     found: list[str] = []
     for path in files:
         if not path.exists():
@@ -49,7 +55,7 @@ def collect(files: Sequence[Path], owner: str = "predict") -> list[str]:
 def read_pictures(
     run: Run, files: Sequence[Path], batch_size: int = 64, owner: str = "predict"
 ) -> Iterator[tuple[list[str], Tensor]]:
-    """Names and images [b c h w] as the run wants them; files that cannot be read are named in a warning."""
+    """Names and images [b c h w] as the run needs them; a warning names files that cannot be read."""
     if run.metadata.image_shape is None:
         got = f"a run on {run.metadata.kind}"
         raise input_error(owner, "a run on images for pictures", got, "Give what the network reads.")
@@ -78,7 +84,7 @@ def read_pictures(
 def picture_answers(
     run: Run, files: Sequence[Path], *, batch_size: int = 64, device: torch.device | str = "cpu"
 ) -> Iterator[Prediction]:
-    """An answer for each picture, as they come; a warning counts and names those that cannot be read."""
+    """Iterate over predictions of pictures; a warning counts and names those that cannot be read."""
     model = run.load_model().to(device)
     for names, images in read_pictures(run, files, batch_size):
         yield from network_answers(model, images.to(device), names, run.metadata.classes, run.metadata)
@@ -92,9 +98,9 @@ def network_answers(
     classes: Sequence[str] | None = None,
     metadata: RunMetadata | None = None,
 ) -> list[Prediction]:
-    """The answers of a network for a batch of what it takes.
+    """The predictions of a network for a batch of its inputs.
 
-    classes: their names; left out, their numbers. metadata: of the network's run, if it has one.
+    classes: their names; default: their numbers. metadata: of the network's run, if it has one.
     """
     capsules = network(inputs)
     classes = [str(number) for number in range(capsules.activations.shape[1])] if classes is None else classes
@@ -105,10 +111,11 @@ def network_answers(
     error = misfits(network, Batch(inputs, best), capsules)
     limit = None if metadata is None else metadata.fits
     fits = [None] * len(names) if error is None or limit is None else (error <= limit).tolist()
-    return [
+    found = [
         Prediction(name, tuple(classes[row] for row in rows), tuple(round(v, 4) for v in values), fit)
         for name, rows, values, fit in zip(names, best.tolist(), active.tolist(), fits, strict=True)
     ]
+    return _with_probabilities(found, network, capsules.activations, classes, metadata)
 
 
 def _named(activations: Tensor, sources: Sequence[str], classes: Sequence[str], *, many: bool) -> list[Prediction]:
@@ -120,10 +127,25 @@ def _named(activations: Tensor, sources: Sequence[str], classes: Sequence[str], 
     return found
 
 
+def _with_probabilities(
+    found: list[Prediction], network: nn.Module, activations: Tensor, classes: Sequence[str], of: RunMetadata | None
+) -> list[Prediction]:
+    """The same predictions with probabilities, if the run has a temperature for them."""
+    if of is None or of.temperature is None:
+        return found
+    shares, order = probabilities(activations.cpu(), readout_of(network), of.temperature).sort(-1, descending=True)
+    ranked: list[Prediction] = []
+    for each, row, places in zip(found, shares.tolist(), order.tolist(), strict=True):
+        likely = {classes[place]: round(share, 4) for place, share in zip(places, row, strict=True)}
+        chosen = tuple(likely[label] for label in each.labels)
+        ranked.append(replace(each, probabilities=chosen, likely=tuple(likely.items())))
+    return ranked
+
+
 def text_answers(
     run: Run, texts: Iterable[str], *, batch_size: int = 64, device: torch.device | str = "cpu"
 ) -> Iterator[Prediction]:
-    """An answer for each text, as they come: its class, or all classes above a half where several may be true."""
+    """Iterate over predictions of texts: the class, or all classes above one half for multi-label runs."""
     if run.metadata.kind != "texts":
         got = f"a run on {run.metadata.kind}"
         raise input_error("predict", "a run on texts for texts", got, "Give what the network reads.")
@@ -133,13 +155,14 @@ def text_answers(
     while few := list(islice(rest, batch_size)):
         with torch.no_grad():
             activations = model(vocabulary.read(few, run.config.max_length).to(device)).activations.cpu()
-        yield from _named(activations, few, run.metadata.classes, many=run.metadata.many)
+        found = _named(activations, few, run.metadata.classes, many=run.metadata.many)
+        yield from _with_probabilities(found, model, activations, run.metadata.classes, run.metadata)
 
 
 def collect_texts(
     inputs: Sequence[str], columns: Columns, lines: Iterable[str], owner: str = "predict"
 ) -> Iterator[str]:
-    """The texts named: files of them (tables, or a text in each line), `lines` for -, and whatever else as it is."""
+    """The given texts: those in files (tables, or a text in each line), `lines` for -, and any other string itself."""
     for each in inputs:
         named = bool(each) and (is_table(Path(each)) or Path(each).suffix == ".txt")
         if os.path.isdir(each) or (named and not os.path.isfile(each)):

@@ -1,6 +1,6 @@
-"""What class capsules say of an image, drawn: from the answer, from the truth, from any class.
+"""Reconstructions from class capsules: of the prediction, of the truth, of any class.
 
-Sabour, Frosst, Hinton 2017, figure 3: images with (label, prediction, drawn from), right ones and mistakes.
+Sabour, Frosst, Hinton 2017, figure 3: images with (label, prediction, reconstructed class), right ones and mistakes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torchcaps.models import ImageModel
 
 @dataclass(frozen=True)
 class Drawing:
-    """One image, and what the capsules of some classes draw of it. misfits: the mean squared error of each drawing."""
+    """One image, and its reconstructions from some classes. misfits: their mean squared errors."""
 
     image: Float[Tensor, "c h w"]
     labels: tuple[int, ...]
@@ -33,10 +33,10 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Cases:
-    """Images that show m things each, the classes that are there, those answered, those drawn from, and the drawings.
+    """Images of m objects each, their true classes, the predicted ones, the reconstructed ones, and reconstructions.
 
-    parts: what each drawing should show: the image, or the thing alone where there are several; black for a class that
-    is not there.
+    parts: the target of each reconstruction: the image, or the object alone if there are several; black for an absent
+    class.
     """
 
     images: Float[Tensor, "n c h w"]
@@ -48,18 +48,18 @@ class Cases:
 
     @property
     def misfits(self) -> Float[Tensor, "n m"]:
-        """The mean squared error of each drawing."""
+        """The mean squared error of each reconstruction."""
         return (self.drawn - self.parts).square().flatten(2).mean(-1)
 
 
 def check_decoder(owner: str, model: ImageModel) -> None:
-    """Refuse a model that draws nothing."""
+    """Raise an `InputError` for a model without a decoder."""
     if model.decoder is None:
         raise input_error(owner, "a model with a decoder", "none", "Train with --reconstruction above 0.")
 
 
 def draw_from(model: ImageModel, capsules: Capsules, labels: Int[Tensor, "b n"]) -> Float[Tensor, "b n c h w"]:
-    """What each of these classes' capsules draws, apart from the others; for any number of classes."""
+    """The reconstruction from each of these classes alone; for any number of classes."""
     columns = [model.reconstruct(capsules, column) for column in labels.unbind(1)]
     return torch.stack(columns, 1)
 
@@ -67,7 +67,7 @@ def draw_from(model: ImageModel, capsules: Capsules, labels: Int[Tensor, "b n"])
 @in_eval_mode
 @torch.no_grad()
 def draw_classes(model: ImageModel, image: Float[Tensor, "c h w"], labels: Sequence[int] | None = None) -> Drawing:
-    """What the capsules of these classes draw of an image; left out, of the four most active."""
+    """Reconstruct an image from each of these classes; default: from the four most active."""
     check_decoder("draw_classes", model)
     image = image.to(next(model.parameters()).device)
     capsules = model(image[None])
@@ -83,16 +83,16 @@ def draw_classes(model: ImageModel, image: Float[Tensor, "c h w"], labels: Seque
 @in_eval_mode
 @torch.no_grad()
 def first_answers(model: ImageModel, data: Examples, right: int, wrong: int) -> tuple[list[int], list[int]]:
-    """Examples answered rightly, taking the classes in turn, and mistakes.
+    """Correctly predicted examples, taking the classes in turn, and mistakes.
 
-    They are looked for in one random order, always the same, as data may stand in the order of their classes. The
-    search ends when there are enough of both, or with the data.
+    The search goes through the data in one fixed random order, because data may be sorted by class. It ends when there
+    are enough of both.
     """
     device = next(model.parameters()).device
     good: dict[int, list[int]] = {}
     bad: list[int] = []
     order = torch.randperm(len(data), generator=Generator().manual_seed(0)).split(64)
-    for rows in bar(order, "looking for mistakes"):
+    for rows in bar(order, "searching for mistakes"):
         batch = data.batch(rows)
         found = hits(model(batch.inputs.to(device)).activations.cpu(), batch.labels).tolist()
         firsts = batch.labels.view(len(found), -1)[:, 0].tolist()
@@ -107,7 +107,7 @@ def first_answers(model: ImageModel, data: Examples, right: int, wrong: int) -> 
 @in_eval_mode
 @torch.no_grad()
 def draw_cases(model: ImageModel, data: Examples, rows: list[int], sources: Int[Tensor, "n m"] | None = None) -> Cases:
-    """What is drawn of examples from the capsules of these classes; left out, of those that are there."""
+    """Reconstruct examples from these classes; default: from their true ones."""
     check_decoder("draw_cases", model)
     if not rows:
         raise input_error("draw_cases", "at least one example", "none", "Choose other data.")
@@ -128,10 +128,10 @@ def draw_cases(model: ImageModel, data: Examples, rows: list[int], sources: Int[
 
 @torch.no_grad()
 def draw_triples(model: ImageModel, data: Examples, right: int = 8, wrong: int = 4) -> Cases:
-    """Images answered rightly, of all classes in turn, and mistakes, each drawn from its answer and from the truth."""
+    """Correctly predicted images, of all classes in turn, and mistakes, reconstructed from prediction and truth."""
     check_decoder("draw_triples", model)
     if data.batch(torch.arange(1)).labels.ndim > 1:
-        raise input_error("draw_triples", "images of one thing each", "several in each", "Take them apart: take_apart.")
+        raise input_error("draw_triples", "images of one object each", "several in each", "Use take_apart.")
     good, bad = first_answers(model, data, right, wrong)
     rows = good + [row for row in bad for _ in range(2)]
     cases = draw_cases(model, data, rows)

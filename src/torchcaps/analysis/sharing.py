@@ -1,4 +1,4 @@
-"""How children share themselves out and what parents receive: the couplings of a real network, one child at a time."""
+"""How children are divided among parents, and what parents receive: the couplings of a network for one image."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from torchcaps.functional import unit
 class Sharing:
     """One child's couplings [j], and what a parent receives: s = Sum_i c_i u_i, a vector [d].
 
-    parts [i]: how much of s each child gives, <c_i u_i, s> / |s|^2; they sum to one, and a vote against the parent is
-    negative. Where parents are means, c_i is the child's weight in the mean.
+    parts [i]: the contribution of each child to s, <c_i u_i, s> / |s|^2; they sum to one, and votes against the parent
+    are negative. If parents are means, c_i is the child's weight in the mean.
     """
 
     child: int
@@ -33,9 +33,9 @@ class Agreement:
     """Votes for two parents as arrows in a plane, with one child's vote for each of them marked.
 
     For each of the parents [2]: votes [2 n 2] of the n strongest children, and the marked child's vote [2 2]. The first
-    axis of the plane is the direction of the parent's pose, so that to the right means agreement; the second is the
-    main direction of what is left of the votes. held [2]: the share of the votes' squared length in this plane.
-    cosines [2]: between the marked vote and the pose, in all dimensions. before, after [2]: the marked child's
+    axis of the plane is the direction of the parent's pose, so that votes to the right agree with it; the second is the
+    first principal axis of the remainder of the votes. held [2]: the fraction of the votes' squared length in this
+    plane. cosines [2]: between the marked vote and the pose, in all dimensions. before, after [2]: the marked child's
     couplings at the first and the last iteration.
     """
 
@@ -50,9 +50,9 @@ class Agreement:
 
 
 def sharing(voted: Voted, child: int | None = None, parent: int | None = None) -> Sharing:
-    """How one child is split among its parents, and what one parent receives from all children.
+    """How one child is divided among its parents, and what one parent receives from all children.
 
-    Left out, the parent is the most active one and the child the one that gives it most.
+    By default, the parent is the most active one and the child the one that contributes most to it.
     """
     activations = voted.steps[-1].activations
     parent = int(activations.argmax()) if parent is None else _checked("parent", parent, len(activations))
@@ -66,10 +66,10 @@ def sharing(voted: Voted, child: int | None = None, parent: int | None = None) -
 def agreement(
     voted: Voted, parents: tuple[int, int] | None = None, child: int | None = None, count: int = 12
 ) -> Agreement:
-    """Two parents and the votes of the `count` strongest children for them, where routing goes by inner products.
+    """Two parents and the votes of the `count` strongest children for them, for routings by inner product.
 
-    Left out, the parents are the two most active ones, and the child is one that belongs to the first and whose votes
-    agree far more with the first than with the second: the largest coupling times difference of cosines.
+    By default, the parents are the two most active ones, and the child is the one with the largest product of its
+    coupling to the first parent and the difference of the cosines between its votes and both parents.
     """
     classes = len(voted.poses)
     if voted.parents_are_means:
@@ -104,10 +104,10 @@ def agreement(
 
 
 def _plane(votes: Tensor, pose: Tensor) -> Tensor:
-    """Two directions at right angles, [2 d]: that of the pose, and the main one of the rest of the votes."""
+    """Two orthogonal directions, [2 d]: that of the pose, and the first principal axis of the rest of the votes."""
     along = unit(pose)
     beside = torch.eye(len(pose), dtype=torch.float64) - torch.outer(along, along).double()
-    # A trace of every other direction, for votes that all lie along the pose.
+    # A small part of every other direction, in case all votes are parallel to the pose.
     rest = torch.cat([votes.double() @ beside, 1e-9 * beside])
     across = torch.linalg.svd(rest, full_matrices=False).Vh[0].to(pose.dtype)
     return torch.stack([along, across])

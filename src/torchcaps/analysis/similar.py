@@ -1,7 +1,7 @@
-"""How alike texts are: compared by their capsules, a set of vectors, instead of by a single averaged one.
+"""Similarity of texts: compared by their class capsules, a set of vectors, instead of one averaged vector.
 
-He 2018, section 4.3, asks for texts as several capsules. The class capsules of a text say, each for its class, whether
-and how the text speaks of it; two texts are alike where the same capsules are long and point the same way.
+He 2018, section 4.3, represents texts by several capsules. Two texts are similar if the same class capsules are long
+and have similar directions.
 """
 
 from __future__ import annotations
@@ -30,5 +30,5 @@ def text_poses(run: Run, texts: Sequence[str], *, batch_size: int = 64) -> Float
 
 
 def likeness(poses: Float[Tensor, "n y d"], others: Float[Tensor, "m y d"]) -> Float[Tensor, "n m"]:
-    """Sum_y <v_y, w_y> as a share of the lengths of both sets, from -1 to 1."""
+    """Sum_y <v_y, w_y>, divided by the lengths of both sets; from -1 to 1."""
     return unit(poses.flatten(1)) @ unit(others.flatten(1)).mT

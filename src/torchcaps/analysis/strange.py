@@ -1,7 +1,7 @@
-"""Strange inputs: does a network notice that it is shown something it does not know?
+"""Out-of-distribution detection: does a network recognize images that are unlike its training data?
 
-Two detectors: the error of the reconstruction (what is drawn from the winning capsule does not look like the input),
-and the confidence (no class is active). Each gives a number for each image, the larger the stranger.
+Two detectors: the reconstruction error (the reconstruction from the winning capsule does not match the input), and the
+confidence (no class is active). Each gives a score for each image, higher for stranger images.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ BATCH = 50
 
 @dataclass(frozen=True)
 class Roc:
-    """What a detector finds as its threshold falls.
+    """The ROC curve of a detector.
 
-    alarms: the share of known images taken for strange, found: that of strange ones, both [m], from 0 to 1. known,
-    strange: how many images there are of each.
+    alarms: the false positive rates, the fractions of known images above a threshold; found: the true positive rates,
+    the fractions of strange ones; both [m], from 0 to 1. known, strange: the number of images of each.
     """
 
     alarms: Tensor
@@ -44,7 +44,7 @@ class Roc:
 
     @property
     def area(self) -> float:
-        """The chance that a strange image gets a larger number than a known one: 0.5 is a guess, 1 is perfect."""
+        """The area under the curve: the probability that a strange image has a higher score than a known one."""
         return float(torch.trapezoid(self.found, self.alarms))
 
     @property
@@ -53,13 +53,13 @@ class Roc:
         return area_interval(self.area, self.known, self.strange)
 
     def found_at(self, alarms: float = FALSE_ALARMS) -> float:
-        """The share of strange images found by the lowest threshold with no more false alarms than this."""
+        """The fraction of strange images found at the lowest threshold with at most this false positive rate."""
         check_range("Roc", "alarms", alarms, 0, 1)
         return float(self.found[self.alarms <= alarms].max())
 
 
 def roc(known: Float[Tensor, " n"], strange: Float[Tensor, " m"]) -> Roc:
-    """The curve of a detector that gave these numbers. Equal numbers pass a threshold together."""
+    """The curve of a detector with these scores. Equal scores pass a threshold together."""
     if not len(known) or not len(strange):
         raise input_error("roc", "known and strange images", f"{len(known)} and {len(strange)}", "Give some of each.")
     truth = torch.cat([torch.zeros(len(known)), torch.ones(len(strange))])
@@ -68,10 +68,10 @@ def roc(known: Float[Tensor, " n"], strange: Float[Tensor, " m"]) -> Roc:
 
 
 def area_interval(area: float, known: int, strange: int, z: float = 1.959964) -> tuple[float, float]:
-    """The 95 % interval of an area under the curve: all areas that would be within z deviations of the one seen.
+    """The 95 % interval of an area under the curve: all areas within z standard errors of the observed one.
 
-    The deviation is that of Hanley and McNeil (1982), taken at the end of the interval, as in Newcombe (2006, method
-    5): the interval stays from 0 to 1, and has a width where the area is 1.
+    The standard error is that of Hanley and McNeil (1982), evaluated at the end of the interval, as in Newcombe (2006,
+    method 5): the interval stays within 0 to 1, and is not empty if the area is 1.
     """
     more = (known + strange) / 2 - 1
 
@@ -83,7 +83,7 @@ def area_interval(area: float, known: int, strange: int, z: float = 1.959964) ->
 
 
 def _root(function: Callable[[float], float], outside: float, inside: float) -> float:
-    """Where a function changes its sign, from above zero outside to below inside, by halving."""
+    """The root of a function that is positive outside and negative inside, by bisection."""
     for _ in range(50):
         middle = (outside + inside) / 2
         outside, inside = (middle, inside) if function(middle) > 0 else (outside, middle)
@@ -91,7 +91,7 @@ def _root(function: Callable[[float], float], outside: float, inside: float) -> 
 
 
 def strangeness(result: Evaluation) -> dict[str, Tensor]:
-    """The numbers of each detector, [n]; a network without a decoder has its confidence alone."""
+    """The scores of each detector, [n]; a network without a decoder only has its confidence."""
     numbers = {"confidence": 1 - result.activations.gather(1, result.predictions).amin(-1)}
     return (
         numbers if result.reconstruction_error is None else {"reconstruction": result.reconstruction_error, **numbers}
@@ -99,7 +99,7 @@ def strangeness(result: Evaluation) -> dict[str, Tensor]:
 
 
 def detect(known: Evaluation, strange: Evaluation) -> dict[str, Roc]:
-    """How well each detector tells strange images from known ones."""
+    """How well each detector separates strange images from known ones."""
     ordinary, odd = strangeness(known), strangeness(strange)
     return {word: roc(ordinary[word], odd[word]) for word in ordinary}
 
@@ -107,9 +107,9 @@ def detect(known: Evaluation, strange: Evaluation) -> dict[str, Roc]:
 def strange_images(model: ImageModel, data: InMemoryImages, kind: str, seed: int = 0) -> InMemoryImages:
     """As many strange images as there are known ones.
 
-    noise: each pixel at random. jumbled: nine parts shuffled. attacked: changed by `bim` with epsilon 0.2, so that the
-    network answers wrongly. scattered: the same changes at other pixels, at random, turned round where they would leave
-    0 to 1, so that none is cut off; a detector that finds these as well notices changes of that size, not the attack.
+    noise: random pixels. jumbled: nine parts shuffled. attacked: changed by `bim` with epsilon 0.2, so that predictions
+    are wrong. scattered: the same changes at other, random pixels, with the sign reversed where they would leave 0 to
+    1; a detector that finds these as well detects changes of that size, not the attack.
     """
     check_choice("strange_images", "kind", kind, MADE)
     check_images("strange_images", model, data.images)
@@ -132,7 +132,7 @@ def strange_images(model: ImageModel, data: InMemoryImages, kind: str, seed: int
 
 
 def as_shown(images: Float[Tensor, "n c h w"], data: InMemoryImages) -> InMemoryImages:
-    """Other images in the shape of these data: resized, gray or in color. Their labels are zeros and mean nothing."""
+    """Other images in the shape of these data: resized, gray or in color. Their labels are meaningless zeros."""
     channels, height, width = data.images.shape[1:]
     if images.shape[1] != channels:
         images = images.mean(1, keepdim=True).expand(-1, channels, -1, -1)

@@ -1,4 +1,4 @@
-"""A text on its way through a text model: the shape of every layer, from a real run of the network.
+"""The shapes of all layers of a text model, from a forward pass of a text.
 
 Zhao et al. 2018, "Investigating Capsule Networks with Dynamic Routing for Text Classification", figures 1 and 2.
 """
@@ -20,7 +20,7 @@ from torchcaps.models.ngrams import Branch
 
 @dataclass(frozen=True)
 class LayerShape:
-    """A layer's name and the shape of what it gives for one text; capsules end in (capsules, pose)."""
+    """A layer's name and its output shape for one text; shapes of capsules end in (capsules, pose)."""
 
     name: str
     shape: tuple[int, ...]
@@ -28,7 +28,7 @@ class LayerShape:
 
 @dataclass(frozen=True)
 class TextShapes:
-    """The words of a text, their vectors, the layers of every branch, and the answer; noise: is there such a class?"""
+    """The words of a text, their vectors, the layers of every branch, and the output; noise: is there such a class?"""
 
     words: tuple[str, ...]
     vectors: LayerShape
@@ -39,7 +39,7 @@ class TextShapes:
 
 @torch.no_grad()
 def text_shapes(model: nn.Module, tokens: Int[Tensor, "1 t"], words: tuple[str, ...]) -> TextShapes:
-    """Run a text through a model and keep the shape of every layer."""
+    """The shape of every layer of a model for a text."""
     if not isinstance(model, TextCapsules):
         remedy = "Choose text, text-a or text-b."
         raise input_error("text_shapes", "a network of capsules for texts", type(model).__name__, remedy)

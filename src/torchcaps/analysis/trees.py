@@ -1,6 +1,6 @@
-"""Routing trees: which parts a network saw in an image, and to which class each of them was given.
+"""Routing trees: which parts a network found in an image, and to which class each of them was routed.
 
-Routing leaves a tree on every image (Sabour, Frosst, Hinton 2017: "a parse tree carved out of a fixed network"): its
+Routing builds a tree for every image (Sabour, Frosst, Hinton 2017: "a parse tree carved out of a fixed network"): its
 leaves are the primary capsules, its root is a class, and a coupling says how much of a child goes to a parent.
 """
 
@@ -28,11 +28,11 @@ Box = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Level:
-    """The capsules of one layer of an image, and how they were routed to the next layer, at all its places p.
+    """The capsules of one layer of an image, and how they were routed to the next layer, at all its positions p.
 
-    grid: rows and columns; () where there are none. activations: of all capsules, places before types, [n].
-    boxes: the pixels that each place sees, top, left, bottom, right. seen: the capsules that the parents at a place
-    look at, -1 for padding. couplings: after every iteration t, from each of these to each type of parent.
+    grid: rows and columns; () without a grid. activations: of all capsules, positions before types, [n]. boxes: the
+    pixels that each position sees: top, left, bottom, right. seen: the capsules that the parents at a position look at,
+    -1 for padding. couplings: after every iteration t, from each of these to each type of parent.
     """
 
     grid: tuple[int, ...]
@@ -44,7 +44,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Traced:
-    """An image, the activations of its classes after every iteration of the last layer, and the way to them."""
+    """An image, the activations of its classes after every iteration of the last layer, and all layers."""
 
     image: Float[Tensor, "c h w"]
     activations: Float[Tensor, "t y"]
@@ -53,10 +53,11 @@ class Traced:
 
 @dataclass(frozen=True)
 class Node:
-    """A capsule of a tree. number: among all of its layer; layer 0 is primary capsules, the last one classes.
+    """A capsule of a tree.
 
-    place: row and column on the grid, box: the pixels it sees (top, left, bottom, right); None where there is one place
-    only, or where it sees the whole image.
+    number: its index in the layer; layer 0 is the primary capsules, the last one the classes. place: row and column on
+    the grid, box: the pixels it sees (top, left, bottom, right); None if there is only one position, or if it sees the
+    whole image.
     """
 
     layer: int
@@ -69,10 +70,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """What a child gives to a parent; both are numbers of nodes. couplings: after each iteration.
+    """An edge from a child to a parent; both are indices of nodes.
 
-    contribution: the last coupling times the child's activation. flow: the share of what reaches the class that goes
-    along here. label: the class at the root.
+    couplings: after each iteration. contribution: the last coupling times the child's activation. flow: the fraction of
+    the flow into the class that passes this edge. label: the class at the root.
     """
 
     child: int
@@ -89,10 +90,10 @@ class Edge:
 
 @dataclass(frozen=True)
 class Tree:
-    """The strongest way from the parts of an image to its classes. roots: these classes; layers: of capsules.
+    """The strongest paths from the parts of an image to its classes.
 
-    boxes: the pixels that each place of primary capsules sees. flows: the share of all that reaches the roots, not only
-    along the edges kept, that comes from each place.
+    roots: these classes; layers: the number of capsule layers. boxes: the pixels that each position of primary capsules
+    sees. flows: the fraction of the flow into the roots, over all edges and not only those kept, from each position.
     """
 
     image: Float[Tensor, "c h w"]
@@ -110,14 +111,14 @@ class Tree:
         return [node for node in self.nodes if node.layer == 0]
 
     def into(self, layer: int) -> list[Edge]:
-        """The edges whose parents are in this layer, the strongest first."""
+        """The edges into this layer, the strongest first."""
         chosen = (edge for edge in self.edges if self.nodes[edge.parent].layer == layer)
         return sorted(chosen, key=lambda edge: -edge.flow)
 
 
 @dataclass(frozen=True)
 class Moves:
-    """How routing shared the strongest parts of a class out among all classes.
+    """How the strongest parts of a class were divided among all classes.
 
     parts: capsules of the layer below. couplings: after every iteration t, of each part n to each class.
     """
@@ -131,7 +132,7 @@ class Moves:
 @in_eval_mode
 @torch.no_grad()
 def trace_image(model: ImageModel, image: Float[Tensor, "c h w"]) -> Traced:
-    """Route one image, and keep what every layer did in every iteration."""
+    """Route one image, and record every iteration of every layer."""
     if not isinstance(model, CapsuleModel):
         raise input_error("trace_image", "a model with routing", type(model).__name__, "Use a capsule network.")
     boxes = receptive_fields(model).flatten(0, 1)
@@ -154,10 +155,10 @@ def trace_image(model: ImageModel, image: Float[Tensor, "c h w"]) -> Traced:
 
 
 def routing_tree(traced: Traced, labels: Sequence[int] | None = None, most: int = 10, branches: int = 2) -> Tree:
-    """The strongest way from the parts of an image to these classes; left out, to the most active one.
+    """The strongest paths from the parts of an image to these classes; default: to the most active one.
 
-    The flow into a parent is divided among its children as they contribute to it. A class keeps the `most` children
-    with the largest share of its flow, every capsule below as many as `branches`.
+    The flow into a parent is divided among its children in proportion to their contributions. A class keeps the `most`
+    children with the largest flow, every capsule below it `branches` children.
     """
     check_count("routing_tree", "most", most)
     check_count("routing_tree", "branches", branches)
@@ -186,7 +187,7 @@ def routing_tree(traced: Traced, labels: Sequence[int] | None = None, most: int 
 
 
 def tree_maps(model: CapsuleModel, image: Float[Tensor, "c h w"], tree: Tree) -> dict[int, Tensor] | None:
-    """Where capsules have no place: which pixels move each leaf of the tree, by its number."""
+    """For capsules without a position: the pixels that influence each leaf of the tree, by its number."""
     if any(node.box for node in tree.leaves):
         return None
     numbers = [node.number for node in tree.leaves]
@@ -194,7 +195,7 @@ def tree_maps(model: CapsuleModel, image: Float[Tensor, "c h w"], tree: Tree) ->
 
 
 def place_flows(traced: Traced, label: int) -> Float[Tensor, " places"]:
-    """The share of all that reaches a class that comes from each place on the grid of primary capsules."""
+    """The fraction of the flow into a class from each position of the primary capsules."""
     flows = torch.zeros_like(traced.activations[-1])
     flows[label] = 1
     for level in reversed(traced.levels):
@@ -206,17 +207,17 @@ def place_flows(traced: Traced, label: int) -> Float[Tensor, " places"]:
 
 
 def coupling_moves(traced: Traced, label: int | None = None, most: int = 8) -> Moves:
-    """How the parts that contribute most to a class (left out, the most active) were shared out, by iteration."""
+    """How the parts that contribute most to a class (default: the most active) were routed, by iteration."""
     check_count("coupling_moves", "most", most)
     label = int(traced.activations[-1].argmax()) if label is None else label
-    level = traced.levels[-1]  # its parents stand at one place, which sees all children in their order
+    level = traced.levels[-1]  # its parents have one position, which sees all children in order
     numbers = (level.couplings[-1, 0, :, label] * level.activations).argsort(descending=True, stable=True)[:most]
     parts = tuple(_node(traced, len(traced.levels) - 1, number) for number in numbers.tolist())
     return Moves(label, parts, level.couplings[:, 0, numbers], traced.activations)
 
 
 class Link(NamedTuple):
-    """An edge whose ends are counted within their layers."""
+    """An edge whose ends are indices within their layers."""
 
     child: int
     parent: int
@@ -226,17 +227,17 @@ class Link(NamedTuple):
 
 
 def _given(couplings: Tensor, activations: Tensor, seen: Tensor) -> Tensor:
-    """What children contribute: couplings times activations. Learned priors may make a coupling negative: nothing."""
+    """The contributions of children: couplings times activations. Negative couplings of learned priors count as 0."""
     return (couplings * activations[seen]).clamp(min=0).masked_fill(seen < 0, 0)
 
 
 def _shares(given: Tensor, axis: int) -> Tensor:
-    """Parts of a whole, which add up to one; zero where there is nothing."""
+    """Normalize values to sum to one; zeros stay zero."""
     return given / given.sum(axis, keepdim=True).clamp(min=torch.finfo(given.dtype).tiny)
 
 
 def _strongest(level: Level, parent: int, flow: float, most: int) -> list[Link]:
-    """The children that give most to a parent with this flow."""
+    """The children that contribute most to a parent with this flow."""
     place, kind = divmod(parent, level.couplings.shape[-1])
     couplings, seen = level.couplings[:, place, :, kind], level.seen[place]  # [t i], [i]
     given = _given(couplings[-1], level.activations, seen)
@@ -262,7 +263,7 @@ def _node(traced: Traced, layer: int, number: int) -> Node:
 
 
 def _seen(layer: RoutedLayer, children: Capsules) -> Tensor:
-    """The children that the parents at each place look at, [p i], counted over the whole grid; -1 for padding."""
+    """The children that the parents at each position look at, [p i], as indices into the whole grid; -1 for padding."""
     numbers = torch.arange(children.activations[0].numel()).view(children.activations.shape[1:])
     if not isinstance(layer, WindowedLayer):
         return numbers.view(1, -1)
@@ -272,7 +273,7 @@ def _seen(layer: RoutedLayer, children: Capsules) -> Tensor:
 
 
 def _joined(boxes: Tensor, seen: Tensor, types: int) -> Tensor:
-    """The pixels that parents see: all that their children do."""
+    """The pixels that parents see: those of all their children."""
     theirs = boxes[seen.clamp(min=0) // types]  # [p i 4]
     outside = (seen < 0).unsqueeze(-1)
     low = theirs[..., :2].masked_fill(outside, torch.iinfo(boxes.dtype).max).amin(1)

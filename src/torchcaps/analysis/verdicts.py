@@ -1,20 +1,20 @@
-"""Plain words for what health and ablations found."""
+"""Sentences that summarize the results of health and ablations."""
 
 from __future__ import annotations
 
 from torchcaps.analysis.ablate import ALL, Ablation, Ablations
 from torchcaps.analysis.health import Health, LayerHealth
 
-EVEN, SHARP = 0.95, 0.2  # a mean entropy above is nearly uniform, below nearly all or nothing
+EVEN, SHARP = 0.95, 0.2  # a mean entropy above the first is nearly uniform, below the second nearly all or nothing
 FIXED, FREE = 0.05, 0.5  # a dependence below is a fixed weighting, above decided by the input
 
-VANISHED = 1e-3  # a gradient below this share of the last layer's
-ENOUGH = 30  # examples; with fewer, what was not seen may still be there
-UNSEEN = 0.05  # a loss of accuracy that an interval must exclude before nothing is said to be lost
+VANISHED = 1e-3  # a gradient below this fraction of the last layer's has vanished
+ENOUGH = 30  # examples; with fewer, rare events may be missed
+UNSEEN = 0.05  # a loss of accuracy that the interval must exclude to report that nothing is lost
 
 
 def health_verdicts(health: Health) -> list[str]:
-    """All that couplings, capsules, signs, gradients and moves tell."""
+    """Sentences on couplings, capsules, signs, gradients and moves."""
     layers = health.layers
     return [
         *capsule_verdicts(health),
@@ -26,7 +26,7 @@ def health_verdicts(health: Health) -> list[str]:
 
 
 def capsule_verdicts(health: Health) -> list[str]:
-    """Which capsules are dead or starved, layer by layer."""
+    """The number of dead or starved capsules, layer by layer."""
     few = health.examples < max(ENOUGH, 3 * len(health.classes))
     doubt = f"; {health.examples:,} examples are too few to tell" if few else ""
     lines = []
@@ -46,7 +46,7 @@ def _of(which: tuple[int, ...], total: int, names: tuple[str, ...] | None = None
 
 
 def coupling_verdict(layer: LayerHealth, examples: int) -> str:
-    """Whether routing decides anything in this layer, as far as its couplings on so many examples tell."""
+    """Whether routing decides anything in this layer, judged by its couplings on so many examples."""
     facts = layer.couplings
     entropy = facts.entropy[-1]
     if entropy > EVEN:
@@ -62,7 +62,7 @@ def coupling_verdict(layer: LayerHealth, examples: int) -> str:
 
 
 def mirror_verdict(layer: LayerHealth) -> str:
-    """Whether the network tells the children of this layer from their negatives."""
+    """Whether the network distinguishes the children of this layer from their negatives."""
     if layer.mirror.change < 1e-5:
         return f"{layer.name}: children x and -x give the same answer: the layer cannot tell them apart"
     change = f"activations change by {layer.mirror.change:.3f}, and {layer.mirror.answers:.0%} of answers"
@@ -70,7 +70,7 @@ def mirror_verdict(layer: LayerHealth) -> str:
 
 
 def gradient_verdicts(health: Health) -> list[str]:
-    """Whether the loss's gradient reaches the first layer on the way to the classes; of texts, in each branch."""
+    """Whether the gradient of the loss reaches the first layer; for texts, in each branch."""
     lines, first = [], health.layers[0]
     for number, layer in enumerate(health.layers):
         if layer.gives_classes:
@@ -90,7 +90,7 @@ def _gradient_verdict(first: LayerHealth, last: LayerHealth) -> str:
 
 
 def cost_verdict(layer: LayerHealth) -> str:
-    """What an iteration more costs."""
+    """The cost of a further iteration."""
     first, last = layer.costs[0], layer.costs[-1]
     if first is last:
         return f"{layer.name}: one iteration, {1e3 * first.seconds:.1f} ms"
@@ -103,7 +103,7 @@ def cost_verdict(layer: LayerHealth) -> str:
 
 
 def move_verdict(health: Health) -> str:
-    """Whether poses move and activations stay when the image moves."""
+    """Whether poses change and activations stay if the image moves."""
     assert health.moves is not None
     most = health.moves.responses[-1]
     share = most.angle / health.moves.between if health.moves.between else 0.0
@@ -112,7 +112,7 @@ def move_verdict(health: Health) -> str:
 
 
 def ablation_verdicts(found: Ablations) -> list[str]:
-    """Does routing matter in this network? By layer, and for all together where there are several."""
+    """Whether routing matters in this network: for each layer, and for all together if there are several."""
     rows = {(row.kind, row.layer): row for row in found.rows}
     layers = [layer for kind, layer in rows if kind == "uniform"]
     reasons: dict[tuple[str, str], list[str]] = {}
@@ -138,7 +138,7 @@ def _ablation_verdict(layer: str, uniform: Ablation, frozen: Ablation) -> str:
 
 
 def _may_hide(row: Ablation) -> bool:
-    """Could a loss that counts have gone unseen in so few examples?"""
+    """Whether so few examples could miss a loss of accuracy that matters."""
     return row.lost_interval[1] > UNSEEN
 
 

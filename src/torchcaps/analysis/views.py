@@ -1,4 +1,4 @@
-"""One thing from all sides: what a new viewpoint is."""
+"""One object from all viewpoints, and which of them are novel."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torchcaps.data import Examples, ImageSet, Splits, viewpoint_split
 
 @dataclass(frozen=True)
 class ViewGrid:
-    """Images [n m c h w] of one thing: n elevations, m azimuths (degrees). seen, familiar [n m].
+    """Images [n m c h w] of one object: n elevations, m azimuths (degrees). seen, familiar [n m].
 
-    seen: is there an image from there? familiar: would a split by viewpoint train on it?
+    seen: whether there is an image from this viewpoint. familiar: whether a split by viewpoint trains on it.
     """
 
     name: str
@@ -27,9 +27,9 @@ class ViewGrid:
 
 
 def view_grid(data: Examples, kind: str | None = None, instance: int | None = None, by: str = "azimuth") -> ViewGrid:
-    """The views of one instance of a class (the first ones, if left out), and which a split by viewpoint shows.
+    """The views of one instance of a class (default: the first ones), and which of them a split trains on.
 
-    Of several images from one place, under other light, the first is taken.
+    If there are several images of a viewpoint, under different lighting, the first is taken.
     """
     views = data.views if isinstance(data, ImageSet) else {}
     if not isinstance(data, ImageSet) or not {"instance", "elevation", "azimuth"} <= views.keys():

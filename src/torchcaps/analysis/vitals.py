@@ -1,4 +1,4 @@
-"""How the routed layers of a network fare while it learns: a quick look at a few examples, after every epoch."""
+"""The state of the routed layers during training: statistics of a few examples after every epoch."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Vitals(NamedTuple):
 
     @property
     def silent(self) -> bool:
-        """Does the layer tell the next one nothing, or learn nothing?"""
+        """Whether the layer has no active capsule, or receives no gradient."""
         return self.dead == self.parents or not self.gradient > 0
 
 
 def vitals(model: nn.Module, batch: Batch, loss: Loss) -> dict[str, Vitals]:
-    """Each routed layer by its name; nothing where there are none. Weights and random numbers stay as they are."""
+    """The statistics of each routed layer by name; empty if there are none. Weights and random state do not change."""
     if not routes(model):
         return {}
     found = {}

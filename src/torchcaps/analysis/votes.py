@@ -1,4 +1,4 @@
-"""The votes for the classes of an image as points in the plane, to be clustered before one's eyes."""
+"""The votes for the classes of an image as points in the plane, for clustering step by step."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ SPREAD = 2.0  # the root mean square of the points along their first axis
 
 @dataclass(frozen=True)
 class PlaneVotes:
-    """Votes along their two principal axes, scaled to a common size.
+    """Votes along their first two principal axes, scaled to a common size.
 
-    groups: the class that each is for, counted among `classes`, the most active first. children: how many voted. share:
-    of the variance of the votes, what the plane shows.
+    groups: the class that each vote is for, as an index into `classes`, the most active first. children: their number.
+    share: the fraction of the variance of the votes in this plane.
     """
 
     points: Float[Tensor, "n 2"]
@@ -42,7 +42,7 @@ def vote_points(voted: Voted, classes: int = 3, most: int = 40) -> PlaneVotes:
     _, sizes, axes = torch.linalg.svd(centered, full_matrices=False)
     points = torch.zeros(len(flat), 2, dtype=flat.dtype)
     axes = axes[:2]
-    # A principal axis has no sign of its own: its largest number is positive.
+    # The sign of a principal axis is arbitrary: its largest component is made positive.
     axes = axes * axes.gather(1, axes.abs().argmax(1, keepdim=True)).sign()
     points[:, : len(axes)] = centered @ axes.T
     scale = points[:, 0].square().mean().sqrt()

@@ -1,4 +1,4 @@
-"""How many matrices a layer of capsules needs: one for each pair of child and parent, or one for each parent."""
+"""The number of matrices of a capsule layer: one for each pair of child and parent, or one for each parent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchcaps.layers import DenseCapsules
 
 @dataclass(frozen=True)
 class WeightCount:
-    """The vote matrices of one kind of layer: how many there are, and how many numbers they hold together."""
+    """The vote matrices of one kind of layer: their number, and their total number of parameters."""
 
     votes: str
     matrices: int
@@ -17,7 +17,7 @@ class WeightCount:
 
 
 def weight_counts(in_capsules: int, out_capsules: int, in_dim: int, out_dim: int) -> tuple[WeightCount, WeightCount]:
-    """Full against shared weights, counted in real layers of these sizes."""
+    """Full and shared weights, counted in layers of these sizes."""
     found = []
     for votes in ("full", "shared"):
         layer = DenseCapsules(in_capsules, out_capsules, in_dim, out_dim, votes=votes)

@@ -1,4 +1,4 @@
-"""A trained network as a file for other tools: ONNX, or a program of torch.export. Each file is tried when written."""
+"""Export of a trained network to ONNX or torch.export. Each file is verified after it is written."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Answers = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Exported:
-    """A file that was written: its path, what it takes, and how far its activations were from those of torch."""
+    """An exported file: its path, its inputs, and the difference of its activations from those of torch."""
 
     path: Path
     input: str
@@ -42,7 +42,7 @@ class Exported:
 
 
 class _Plain(nn.Module):
-    """A model that answers with two tensors, which is what other tools understand."""
+    """A model that returns a tuple of two tensors, for other tools."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class _Plain(nn.Module):
 
 
 def export_run(run: Run, path: Path | None = None, kind: str = "onnx") -> Exported:
-    """Write the trained network of a run, with all that is needed to use it: classes, shape of images or vocabulary."""
+    """Export the trained network of a run, with classes and image shape or vocabulary."""
     check_choice("export", "kind", kind, list(KINDS))
     path = run.path(f"model{KINDS[kind]}") if path is None else path
     model = run.load_model()
@@ -63,9 +63,9 @@ def export_run(run: Run, path: Path | None = None, kind: str = "onnx") -> Export
 
 
 def export_model(model: Model, path: Path, kind: str = "onnx", notes: dict[str, str] | None = None) -> Exported:
-    """Write a model with these notes (as metadata), for batches of any size and texts of any length, and try the file.
+    """Export a model with these notes (as metadata), for any batch size and text length, and verify the file.
 
-    The file stays only if its activations are those of the model to 1e-5, on random inputs in two sizes of batch. The
+    The file is kept only if its activations equal those of the model to 1e-5, on random inputs in two batch sizes. The
     model is left in evaluation mode.
     """
     check_choice("export", "kind", kind, list(KINDS))
@@ -94,7 +94,7 @@ def export_model(model: Model, path: Path, kind: str = "onnx", notes: dict[str, 
 
 
 def load_onnx(path: Path) -> Callable[[Tensor], Answers]:
-    """An ONNX file as a function of a tensor, computed by onnxruntime on as many threads as torch has."""
+    """An ONNX file as a function of a tensor, computed by onnxruntime with the number of threads of torch."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -110,21 +110,21 @@ def load_onnx(path: Path) -> Callable[[Tensor], Answers]:
 
 
 def load_torch(path: Path) -> Callable[[Tensor], Answers]:
-    """A program of torch.export as a function of a tensor."""
+    """A torch.export program as a function of a tensor."""
     program: Callable[[Tensor], Answers] = torch.export.load(path).module()
     return program
 
 
 def input_of(model: Model) -> str:
-    """What a file takes, in words."""
+    """A description of the inputs of a file."""
     if isinstance(model, TextModel):
-        return f"tokens: int64 [batch, length], words by number, below {model.vocabulary}, 0 behind the end of a text"
+        return f"tokens: int64 [batch, length], token indices below {model.vocabulary}, padded with 0"
     channels, height, width = model.image_shape
     return f"images: float32 [batch, {channels}, {height}, {width}] from 0 to 1"
 
 
 def missing_package() -> str | None:
-    """The first package that ONNX files need and that is not installed, if any."""
+    """The first missing package that ONNX files need; None if all are installed."""
     needed = ("onnx", "onnxscript", "onnxruntime")
     return next((name for name in needed if importlib.util.find_spec(name) is None), None)
 
@@ -153,7 +153,7 @@ def _write_torch(plain: _Plain, path: Path, notes: dict[str, str]) -> None:
 
 
 def _examples(model: Model, count: int, words: int) -> Tensor:
-    """Random inputs for a model; of texts, the first ends before the others."""
+    """Random inputs for a model; for texts, the first is shorter than the others."""
     generator = torch.Generator().manual_seed(count)
     if not isinstance(model, TextModel):
         return torch.rand(count, *model.image_shape, generator=generator)
@@ -183,7 +183,7 @@ def _notes(run: Run) -> dict[str, str]:
 
 
 def _refuse(model: Model, kind: str) -> None:
-    """What is known not to work, before any of it is tried."""
+    """Raise an `InputError` for networks that are known not to work, before they are exported."""
     missing = missing_package()
     if kind == "onnx" and missing is not None:
         remedy = "Run: pip install 'torchcaps[export]'."
@@ -205,7 +205,7 @@ def _refusal(model: Model, kind: str, reason: str) -> Exception:
 
 
 def _first_line(error: BaseException) -> str:
-    """The first line of what went wrong in the first place."""
+    """The first line of the original error."""
     while error.__cause__ is not None:
         error = error.__cause__
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
@@ -213,7 +213,7 @@ def _first_line(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """torch tells of packages that are not there and of its own changes; the trial of the file tells more."""
+    """Ignore torch's warnings about missing packages and deprecations; the verification of the file is sufficient."""
     logger: Any = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -61,18 +61,18 @@ def fit(
 
     model: any torch module that returns `Capsules` with an activation for each class. train_data: (inputs, labels) as
     arrays or tensors, a torch Dataset of such pairs, a set of `torchcaps.data`, or a folder, file or data set by name
-    as for `torchcaps train`. validation_data: the same; left out, the share `validation` of the training data (0.1) is
-    held out. test_data: the same, for `evaluate` and the report. classes: the names of the classes; left out, those
+    as for `torchcaps train`. validation_data: the same; default: the share `validation` of the training data (0.1) is
+    held out. test_data: the same, for `evaluate` and the report. classes: the names of the classes; default: those
     that the data know, or numbers.
 
-    out: the run folder; left out, a new one under runs/. resume: continue the interrupted run in this folder, with the
+    out: the run folder; default: a new one under runs/. resume: continue the interrupted run in this folder, with the
     same network, data, classes and calibrate, and no other options. calibrate: initialize the scales of capsule layers
     from the data (`torchcaps.calibrate`); False for a network that is trained already.
 
-    The other options are those of `torchcaps train`; left out, epochs, batch_size, lr, schedule, weight_decay and
+    The other options are those of `torchcaps train`; default: epochs, batch_size, lr, schedule, weight_decay and
     reconstruction are those of the model's recipe. epochs: passes through the training data. batch_size: examples in a
     batch. accumulate: batches that are combined for one step. lr: the highest learning rate. schedule: "one-cycle",
-    "exponential", "slow-exponential" or "constant". weight_decay: of AdamW. loss: a name in `LOSSES`; left out, that of
+    "exponential", "slow-exponential" or "constant". weight_decay: of AdamW. loss: a name in `LOSSES`; default: that of
     the recipe, or else the default of the activations. down_weight: the weight of absent classes in the margin loss.
     reconstruction: the weight of the reconstruction error of a decoder. augment: a name in `data.AUGMENTATIONS`; left
     out, "affine" for images from files or by name with one label each, otherwise "none". patience: stop after so many

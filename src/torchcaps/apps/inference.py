@@ -34,7 +34,7 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate on labeled data: accuracy with its confidence interval, confusion matrix, recall and precision.
 
-    subject: a run, its folder, or a network. data: as for `fit`; left out, the `part` ("train", "validation" or "test")
+    subject: a run, its folder, or a network. data: as for `fit`; default: the `part` ("train", "validation" or "test")
     of the run's own. classes: the names of the classes, for a network with data that have none. batch_size: examples in
     a batch. device: "auto", "cpu", "cuda" or "mps".
     """

@@ -1,4 +1,4 @@
-"""What `fit` must know of a network before it trains: that it answers with capsules, and which images it reads."""
+"""Checks by `fit` before training: that a network returns capsules, and which images it takes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchcaps.models import ImageModel, readout_of
 
 
 def first_answer(model: nn.Module, data: Any) -> Capsules:
-    """The output of the network for two examples; an `InputError` if it has not one activation for each class."""
+    """The output of the network for two examples; an `InputError` if it lacks one activation for each class."""
     owner = type(model).__name__
     few = data.batch(torch.arange(min(2, len(data))))
     last: list[RoutedLayer] = []
@@ -51,7 +51,7 @@ def first_answer(model: nn.Module, data: Any) -> Capsules:
 
 
 def image_shape_of(model: nn.Module, train: Any) -> tuple[int, int, int] | None:
-    """The shape of images; of arrays too, where one of our networks reads them as images from 0 to 1."""
+    """The image shape; also for arrays, if one of our networks takes them as images from 0 to 1."""
     if train.kind == "images":
         shape: tuple[int, int, int] = train.image_shape
         return shape

@@ -24,7 +24,7 @@ BATCH = 256  # examples that are answered at once
 
 
 class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """What both classifiers share."""
+    """Base class of both classifiers."""
 
     routing: str | None
     iterations: int | None
@@ -39,7 +39,7 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     model_: Model
 
     def decision_function(self, X: Any) -> np.ndarray:  # noqa: N803
-        """How active each class is, [n y], from 0 to 1; of two classes, how much more probable the second is, [n]."""
+        """The activation of each class, [n y], from 0 to 1; for two classes, the difference of their shares, [n]."""
         activations = self._activations(X)
         if len(self.classes_) > 2:
             return activations
@@ -47,7 +47,7 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         return second - first
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
-        """The activations, divided by their sum [n y]. They are not calibrated: only their order was learned."""
+        """The activations divided by their sum, [n y]. They are not calibrated probabilities."""
         return _shares(self._activations(X))
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
@@ -56,7 +56,7 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         return self.classes_[best]
 
     def _inputs(self, X: Any) -> Sequence[Tensor]:  # noqa: N803
-        """Batches of what the network takes."""
+        """Batches of inputs of the network."""
         raise NotImplementedError
 
     @torch.no_grad()
@@ -68,7 +68,7 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         return torch.cat(found).numpy().astype(np.float64)
 
     def _labels(self, y: Any) -> Tensor:
-        """Set `classes_`, and give the labels as their numbers."""
+        """Set `classes_`, and return the labels as class indices."""
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -76,7 +76,7 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         return torch.from_numpy(numbers).long()
 
     def _config(self, model: str, examples: int, **more: Any) -> TrainConfig:
-        """The options of training, completed by the recipe of the model."""
+        """The options of training, with defaults from the model's recipe."""
         config = TrainConfig(
             model=model,
             routing=self.routing,
@@ -112,11 +112,11 @@ class CapsuleClassifier(_Capsules):
     smallest and the largest value seen in training; vectors to mean zero and variance one, for a `VectorCapsules`
     network.
 
-    model: a name (torchcaps list models), for images; left out, "efficient". routing, iterations: left out, the model's
+    model: a name (torchcaps list models), for images; default: "efficient". routing, iterations: default: the model's
     own. options: further options of the model and its routing, as in `create_model`. epochs: passes through the
-    examples. batch_size, lr: left out, those of the model's recipe. reconstruction: the weight of a decoder's error;
-    0 for no decoder. augment: how images are varied ("none", "shift", "affine", "photo", "light", "norb"). device:
-    "auto", "cpu", "cuda" or "mps". random_state: an integer makes fits repeatable. verbose: 1 for a bar.
+    examples. batch_size, lr: default: those of the model's recipe. reconstruction: the weight of a decoder's error;
+    0 for no decoder. augment: how images are varied, a key of `AUGMENTATIONS`. device: "auto", "cpu", "cuda" or "mps".
+    random_state: an integer makes fits repeatable. verbose: 1 for a bar.
 
     After fit: classes_, model_ (the network), input_shape_ (of one example), n_features_in_ (X.shape[1]).
     """
@@ -210,7 +210,7 @@ class CapsuleClassifier(_Capsules):
 class CapsuleTextClassifier(_Capsules):
     """A classifier of texts: X is a list of str. After fit: classes_, model_, vocabulary_.
 
-    model: "text", "text-a", "text-b", "textcnn" or "bilstm". max_length: words of a text that are read; left out, 200.
+    model: "text", "text-a", "text-b", "textcnn" or "bilstm". max_length: words of a text that are read; default: 200.
     routing, iterations, options, epochs, batch_size, lr, device, random_state, verbose: as in `CapsuleClassifier`.
     """
 

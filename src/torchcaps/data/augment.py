@@ -23,7 +23,7 @@ def shift(images: Tensor, pixels: int, fill: str = "zeros", generator: Generator
     """Shift each image by up to `pixels` whole pixels along both axes, without wrapping around.
 
     images: [b c h w] from 0 to 1. fill: the values that enter at the border: "zeros", or "border" for the outermost
-    pixels. generator: of random numbers; left out, torch's global one.
+    pixels. generator: of random numbers; default: torch's global one.
     """
     _check_images("shift", images)
     check_count("shift", "pixels", pixels, low=0)
@@ -148,6 +148,11 @@ def _photo(images: Tensor) -> Tensor:
     return contrast(brightness(moved, 0.1), 0.8, 1.2)
 
 
+def _mirror(images: Tensor) -> Tensor:
+    moved = shift(flip(images), max(1, images.shape[-1] // 8), "border")
+    return contrast(brightness(moved, 0.1), 0.8, 1.2)
+
+
 def _light(images: Tensor) -> Tensor:
     return contrast(brightness(images, 63 / 255), 0.2, 1.8)
 
@@ -156,13 +161,15 @@ def _norb(images: Tensor) -> Tensor:
     return _light(shift(images, 2, "border"))
 
 
-# Augmentations by name. shift: Sabour et al. (2017). light: as in the code of Hinton et al. (2018), for networks that
-# crop. norb: the same for networks that see whole images, with a shift instead of crops.
+# Augmentations by name. photo, mirror: for photographs, the first also turned and scaled. shift: Sabour et al. (2017).
+# light: as in the code of Hinton et al. (2018), for networks that crop. norb: the same for networks that see whole
+# images, with a shift instead of crops.
 AUGMENTATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": _none,
     "shift": partial(shift, pixels=2),
     "affine": _affine,
     "photo": _photo,
+    "mirror": _mirror,
     "light": _light,
     "norb": _norb,
 }

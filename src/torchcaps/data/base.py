@@ -86,7 +86,7 @@ class ImageSet(Labeled):
 
     images: [n c h w] of torch.uint8; a `Stack` if they are on disk. labels: class indices [n]. classes: their names.
     views: further attributes of each image, [n] each: instance, elevation and azimuth (in degrees), lighting. names: a
-    name for each image, such as its file; left out, its row.
+    name for each image, such as its file; default: its row.
     """
 
     images: Tensor | Stack

@@ -25,12 +25,12 @@ def _find(name: str, folder: Path, files: tuple[str, ...], places: tuple[str, ..
             paths = [parent / place / file for file in files]
             if all(path.is_file() for path in paths):
                 return paths
-    remedy = f"Put them there ({home}), or choose another folder with --data-dir."
+    remedy = f"Put them there ({home}), or choose another place with --data-dir or TORCHCAPS_DATA."
     raise input_error(name, f"{', '.join(files)} in {folder / places[0]}", "not all of them", remedy)
 
 
 def _lines(path: Path, encoding: str = "utf-8") -> list[str]:
-    """Lines end with a line feed, and with nothing else: some old files hold other signs that Unicode calls so."""
+    """Split at line feeds only: some old files contain other characters that Unicode treats as line breaks."""
     try:
         lines = path.read_bytes().decode(encoding).split("\n")
     except UnicodeDecodeError as error:

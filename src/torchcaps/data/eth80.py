@@ -71,7 +71,7 @@ def _read_pictures(place: Path) -> ImageSet:
             files[match[0].lower()] = (path, match)
     if not files:
         expected = f"the pictures apple1/apple1-000-000.png and so on of ETH-80 (or one npz file) in {place}"
-        remedy = "Unpack eth80-cropped-close128.tgz there, or choose another folder with --data-dir."
+        remedy = "Unpack eth80-cropped-close128.tgz there, or choose another place with --data-dir or TORCHCAPS_DATA."
         raise input_error("eth-80", expected, "none", remedy)
     labels, views = [], []
     for _, match in files.values():

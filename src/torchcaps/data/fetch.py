@@ -82,7 +82,7 @@ def _is_public(path: Path, file: PublicFile) -> bool | None:
     if path.suffix == ".gz":
         # A copy that was compressed again, as in Debian, has another checksum but the same content.
         return _digest(path, file.checksum) or (bool(file.content) and _digest(path, file.content, unpack=True))
-    # Unpacked, a file may be a part of the set that a user cut out, which has no sum; nor is there one for every
+    # Unpacked, a file may be a subset made by the user, which has no checksum; nor is there one for every
     # public file. The readers still check that header and length agree.
     return _digest(path, file.content) if file.content and path.stat().st_size == file.size else None
 
@@ -138,7 +138,7 @@ def _reason(error: Exception, host: str) -> str:
 
 def _absent(source: Source, missing: list[PublicFile], target: Path, reason: str) -> InputError:
     listed = ", ".join(f"{file.name} ({_words(file.checksum)})" for file in missing)
-    remedy = "Put the files there, or choose another folder with --data-dir."
+    remedy = "Put the files there, or choose another place with --data-dir or TORCHCAPS_DATA."
     return input_error(source.name, f"{listed} in {target}", reason, remedy)
 
 

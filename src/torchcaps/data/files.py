@@ -145,8 +145,8 @@ def class_folders(path: Path) -> list[Path]:
 def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, color: bool | None = None) -> ImageSet:
     """Load pictures from a folder with one subfolder for each class; large sets are stored on disk after decoding.
 
-    path: the folder. size: the side, or (height, width), to resize to; left out, all must have the same size. color:
-    three channels (True) or one (False); left out, one if all pictures are gray. Transparent pixels become white.
+    path: the folder. size: the side, or (height, width), to resize to; default: all must have the same size. color:
+    three channels (True) or one (False); default: one if all pictures are gray. Transparent pixels become white.
     """
     path = Path(path)
     there = class_folders(path)

@@ -24,7 +24,7 @@ _GOLDEN, _FIRST, _SECOND = (value - 2**64 for value in (0x9E3779B97F4A7C15, 0xBF
 class PairSet:
     """Overlapping pairs of digits of different classes, generated on the fly: MultiMNIST of Sabour et al. (2017).
 
-    digits: the images. length: the number of pairs to use, spread evenly over all; left out, one for each digit.
+    digits: the images. length: the number of pairs to use, spread evenly over all; default: one for each digit.
     pairs_per_digit: the number of pairs with the same first digit; the second is a random digit of another class.
     shift: the largest translation of both digits along each axis, in pixels; the frame is larger by as much on all
     sides. seed: determines partners and shifts, which are the same for a pair every time.

@@ -1,6 +1,6 @@
-"""Arrays of numbers from MATLAB files of version 5, as far as data sets need them.
+"""Numerical arrays from MATLAB files of version 5, as far as data sets need them.
 
-scipy reads more, but a broken file can end the whole process in its compiled parts.
+scipy supports more, but its compiled code can crash the process on a broken file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MATRIX, _COMPRESSED = 14, 15
 
 
 def read_mat(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of numbers in a file, by name; others are left out. A file that is none is a ValueError."""
+    """The numerical arrays in a file, by name; others are skipped. Raises ValueError for other files."""
     with path.open("rb") as stream:
         head = stream.read(128)
         if head[124:] != b"\x00\x01IM":
@@ -46,7 +46,7 @@ def _exactly(content: bytes, size: int) -> bytes:
 
 
 def _unpacked(content: bytes) -> tuple[int, bytes]:
-    """The element that a compressed one holds; no more is unpacked than it says."""
+    """The content of a compressed element; no more is unpacked than its header says."""
     packed = zlib.decompressobj()
     try:
         kind, size = struct.unpack("<II", _exactly(packed.decompress(content, 8), 8))
@@ -56,7 +56,7 @@ def _unpacked(content: bytes) -> tuple[int, bytes]:
 
 
 def _array(content: memoryview) -> tuple[str, np.ndarray] | None:
-    """Name and values of a matrix; None where it is none of real numbers."""
+    """Name and values of a matrix; None if it is not real."""
     parts: list[tuple[int, memoryview]] = []
     place = 0
     while len(parts) < 4 and place + 8 <= len(content):

@@ -24,7 +24,7 @@ class ArraySet(Labeled):
     """Labeled inputs in memory, which are passed to networks unchanged.
 
     inputs: [n ...]. labels: class indices [n], or truth values [n y]. classes: their names. names: a name for each
-    example; left out, its row.
+    example; default: its row.
     """
 
     inputs: Tensor
@@ -137,7 +137,7 @@ def as_examples(
     owner: named in error messages. data: (inputs, labels) as arrays or tensors, a torch Dataset of pairs (input,
     label), or a set of `torchcaps.data`, which is returned unchanged. Bytes [n h w] or [n c h w] are images, which
     networks receive from 0 to 1; other inputs are not changed, except that floats become float32. classes: the names of
-    the classes; left out, those of the data, or `known`, or their numbers. known: the names in other data.
+    the classes; default: those of the data, or `known`, or their numbers. known: the names in other data.
     """
     if callable(getattr(data, "batch", None)) and hasattr(data, "classes"):
         found: Examples = data

@@ -58,7 +58,7 @@ class _Owned(gzip.GzipFile):
         self.unpacked = 0
 
     def read1(self, size: int = -1) -> bytes:
-        """What a reader of text asks for."""
+        """Called by io.TextIOWrapper."""
         content = super().read1(size)
         self.unpacked += len(content)
         if self.unpacked > self.most:
@@ -83,9 +83,9 @@ def read_member(archive: tarfile.TarFile, name: str, most: int) -> bytes | None:
 
 
 def read_exactly(path: Path, stream: IO[bytes] | gzip.GzipFile, count: int) -> bytearray:
-    """So many bytes, and one more if there are more: whatever a header says, no more room is taken than there are.
+    """Read `count` bytes, and one more if there are more, without allocating memory before the bytes are read.
 
-    A file that goes on, and says that it holds more than there is memory, is refused on the way.
+    Raises an `InputError` while reading if `count` exceeds the available memory.
     """
     content = bytearray()
     while len(content) <= count and (chunk := stream.read(min(1 << 20, count + 1 - len(content)))):

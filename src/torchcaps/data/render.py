@@ -1,4 +1,4 @@
-"""A small renderer: a solid of a few parts on a table, under one lamp, seen along parallel rays.
+"""A small renderer: a solid of a few parts on a table, under one lamp, with orthographic projection.
 
 The axes of a solid: x forward, y left, z up, with the table at z = 0. Angles are in degrees.
 """
@@ -16,19 +16,19 @@ from torch import Tensor
 Shape = Literal["ball", "cube", "tube"]
 Point = tuple[float, float, float]
 
-# How far off a caster of shadow must be, so that no part shades the very point where it is seen.
+# Minimal distance of a part that casts a shadow, so that no point shades itself.
 SKIN = 1e-3
-# What stands for 0 where a ray runs along a face.
+# Replaces 0 in directions of rays that are parallel to a face.
 TINY = 1e-6
-# Pixels along the side of a tile, whose rays are looked at together.
+# Pixels along the side of a tile, whose rays are traced together.
 TILE = 4
-# Rays at once: enough to keep Python out of the way, few enough for a processor's cache.
+# Rays at once: many, to reduce the overhead of Python, but few enough for a processor's cache.
 RAYS = 2**18
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """The steps here are so short that threads wait for one another, and on a busy machine many times as long."""
+    """A context with one thread, because threads are slower for such short operations."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -83,7 +83,7 @@ def blade(start: Point, end: Point, chord: float, thin: float) -> Part:
 
 
 class Solid:
-    """Parts that are one thing."""
+    """The parts of one object."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.parts = list(parts)
@@ -91,10 +91,10 @@ class Solid:
         self.high = torch.stack([each.place + each.reach() for each in self.parts]).amax(0)
 
     def stand(self, size: float = 1.0) -> Solid:
-        """The same in the middle of the table, scaled to a size.
+        """The solid in the middle of the table, scaled to a size.
 
-        The size is the mean of two that a look at the whole would tell: the half diagonal of the box about it and the
-        half width of a square with the area of its silhouette.
+        The size is the mean of two measures: the half diagonal of its bounding box and the half width of a square with
+        the area of its silhouette.
         """
         foot = torch.cat([(self.low + self.high)[:2] / 2, self.low[2:]])
         scale = size / ((float((self.high - self.low).norm()) + math.sqrt(_silhouette(self))) / 4)
@@ -102,9 +102,9 @@ class Solid:
 
 
 class Lamp(NamedTuple):
-    """Light from one side: of the camera by azimuth (its right is above 0), above the table by elevation.
+    """A lamp: azimuth relative to the camera (positive to its right), elevation above the table.
 
-    power is what falls on a face turned to the lamp; glow comes from everywhere, most of it from above.
+    power: the light on a face turned to the lamp; glow: ambient light, most of it from above.
     """
 
     azimuth: float
@@ -114,10 +114,10 @@ class Lamp(NamedTuple):
 
 
 class Views(NamedTuple):
-    """What may differ between the images of one solid, [v] each: the camera, the lamp and the gray of the table.
+    """The variables of images of one solid, [v] each: camera, lamp and gray of the table.
 
-    The camera is raised by elevation, and the solid turned by azimuth as on a turntable. right and up move the image,
-    in the lengths of the solid; span is half the width of what is seen.
+    The camera is raised by elevation, and the solid turned by azimuth as on a turntable. right and up shift the image,
+    in the units of the solid; span is half the width of the field of view.
     """
 
     elevation: Tensor
@@ -141,7 +141,7 @@ def _render(solid: Solid, gray: float, lamps: Sequence[Lamp], views: Views, side
     tiles, tile = side // math.gcd(side, TILE), math.gcd(side, TILE)
     origins, rays = _camera(solid, views, tiles, tile * samples)
     first, which = _meet(solid, origins, rays, -math.inf)
-    # Wherever both are met, the table lies behind the solid that stands on it.
+    # The solid stands on the table, so it is in front of the table wherever a ray meets both.
     bare = which < 0
     first = torch.where(bare, origins[2] / -rays[2, :, None], first)
     points = origins + first * rays[..., None]
@@ -160,7 +160,7 @@ def _render(solid: Solid, gray: float, lamps: Sequence[Lamp], views: Views, side
 
 
 def _toward(azimuth: Tensor, elevation: Tensor) -> Tensor:
-    """Unit vectors [3 v] to where these angles [v] point; azimuth turns from x to y."""
+    """Unit vectors [3 v] with these angles [v]; azimuth turns from x to y."""
     azimuth, elevation = azimuth.deg2rad(), elevation.deg2rad()
     flat = elevation.cos()
     return torch.stack([flat * azimuth.cos(), flat * azimuth.sin(), elevation.sin()])
@@ -169,7 +169,7 @@ def _toward(azimuth: Tensor, elevation: Tensor) -> Tensor:
 def _camera(solid: Solid, views: Views, tiles: int, count: int) -> tuple[Tensor, Tensor]:
     """Origins [3 (v tile) ray] and directions [3 (v tile)], for tiles x tiles tiles of count x count rays.
 
-    They are in the frame of the solid, which sees the camera go about it the other way round.
+    They are in the frame of the solid, in which the camera moves instead.
     """
     eye = _toward(-views.azimuth, views.elevation)
     upward = _toward(-views.azimuth, views.elevation + 90)
@@ -196,7 +196,7 @@ def _silhouette(solid: Solid) -> float:
 
 
 def _meet(solid: Solid, origins: Tensor, rays: Tensor, start: float) -> tuple[Tensor, Tensor]:
-    """How far along each ray the first part beyond start is, and which part: [b n] each, inf and -1 for none.
+    """The distance along each ray to the first part beyond start, and that part: [b n] each, inf and -1 for none.
 
     Bundles of rays share a direction: origins [3 b n], rays [3 b].
     """
@@ -204,7 +204,7 @@ def _meet(solid: Solid, origins: Tensor, rays: Tensor, start: float) -> tuple[Te
     middle = origins.mean(2)
     radius = (origins - middle[..., None]).square().sum(0).amax(1).sqrt()
     for index, each in enumerate(solid.parts):
-        # Most bundles pass a part by, and need no closer look.
+        # Most bundles miss a part and are skipped.
         gap = middle - each.place[:, None]
         gap = gap - (gap * rays).sum(0) * rays
         rows = (gap.square().sum(0).sqrt() < radius + each.reach().norm()).nonzero().squeeze(1)
@@ -219,7 +219,7 @@ def _meet(solid: Solid, origins: Tensor, rays: Tensor, start: float) -> tuple[Te
 
 
 def _span(shape: Shape, start: Tensor, ray: Tensor) -> tuple[Tensor, Tensor]:
-    """Where rays in the frame of a unit shape, [3 ...], enter and leave it; those that miss it do not enter first."""
+    """Where rays in the frame of a unit shape, [3 ...], enter and leave it; for misses, leaving comes first."""
     if shape == "ball":
         return _round(start, ray)
     if shape == "tube":
@@ -240,7 +240,7 @@ def _round(start: Tensor, ray: Tensor) -> tuple[Tensor, Tensor]:
     """Where the coordinates together are within the unit circle or ball."""
     square = ray.square().sum(0).clamp(min=TINY**2)
     middle = (start * ray).sum(0) / -square
-    # 1 - the square of how far off the ray stays: the usual discriminant would lose its digits.
+    # 1 - the squared distance of the ray: the usual discriminant would lose precision.
     depth = 1 - (start + middle * ray).square().sum(0)
     half = (depth.clamp(min=0) / square).sqrt()
     return middle - half, middle + half

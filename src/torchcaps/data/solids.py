@@ -1,4 +1,4 @@
-"""Toys of five kinds, each a relation of parts; their proportions and postures are drawn."""
+"""Toys of five kinds, each an arrangement of parts with random proportions and postures."""
 
 from __future__ import annotations
 

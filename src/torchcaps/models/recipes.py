@@ -1,7 +1,7 @@
 """Training recipes of models. A recipe provides the options of `train` that a user leaves out.
 
-Every model has recipes by the name of a preset (`recipes`), changes for single data sets (`data_recipes`), and
-`recipe`, which returns the recipe for a preset and a routing.
+Every model has recipes by the name of a preset (`recipes`), changes for single data sets (`data_recipes`) and for kinds
+of pictures (`picture_recipes`), and `recipe`, which returns the recipe for a preset and a routing.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ class HasRecipes:
     routes: ClassVar[bool] = True
     recipes: ClassVar[dict[str, Recipe]] = {"default": {**COMMON, "reconstruction": 0.0}}
     data_recipes: ClassVar[dict[tuple[str, str], Recipe]] = {}  # by preset and data set
+    picture_recipes: ClassVar[dict[str, Recipe]] = {}  # by kind of pictures, for the presets default and best
     origin: tuple[str, dict[str, Any]] | None = None  # the name and the options that `create_model` made it with
     class_names: tuple[str, ...] | None = None  # where the network was saved with them
 

@@ -1,1 +1,1 @@
-"""Pictures, drawn with matplotlib from what `analysis` and `evaluate` find."""
+"""Figures of the results of `analysis` and `evaluate`, drawn with matplotlib."""

@@ -1,4 +1,4 @@
-"""Pictures of attacks: accuracy as epsilon grows, and images as they change until the answer does."""
+"""Figures of attacks: accuracy as a function of epsilon, and changed images with their predictions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MARKS = {"fgsm": "o", "bim": "s", "pgd": "^"}
 
 
 def attack_figure(curves: Mapping[str, Sequence[AttackCurve]], source: str | None = None) -> Figure:
-    """A line for each run (color) and method (dashes) with its 95 % interval; beside it the shares driven to targets.
+    """A line for each run (color) and method (dashes) with its 95 % interval; also the fractions that reach targets.
 
-    source: the run that the changes were made on, if another.
+    source: the run that the changes were computed on, if another.
     """
     targeted = next(iter(curves.values()))[0].points[0].driven is not None
     figure = Figure(figsize=(10.4 if targeted else 6.4, 4.2), layout="constrained")
@@ -55,7 +55,7 @@ def _line(axes: Any, points: Sequence[AttackPoint], rates: Sequence[tuple[float,
 
 
 def attack_examples_figure(examples: AttackExamples, method: str) -> Figure:
-    """Rows are examples, columns epsilons; above each image the answer and its activation, green where it is right."""
+    """Rows are examples, columns epsilons; above each image the prediction and its activation, green if it is right."""
     columns, rows = examples.images.shape[:2]
     figure = Figure(figsize=(1.35 * columns + 0.9, 1.5 * rows + 0.75))
     grid = figure.subplots(rows, columns, squeeze=False)

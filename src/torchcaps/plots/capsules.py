@@ -1,4 +1,4 @@
-"""What class capsules draw: of an image, of right and wrong answers, of overlapping things, of poses that move."""
+"""Figures of reconstructions: of an image, of right and wrong predictions, of overlapping objects, of changed poses."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SHOWN = 10  # classes with a map of their own, at most
 
 
 def drawing_figure(drawing: Drawing, classes: Sequence[str], things: int = 1) -> Figure:
-    """The image, and beside it what the capsules of classes draw of it.
+    """The image, and beside it its reconstructions from classes.
 
-    Where an image shows several things, the first drawings come together first, each in a color of its own.
+    If an image shows several objects, the first reconstructions are also shown together, each in its own color.
     """
     count = len(drawing.labels)
     together = int(things > 1)
@@ -44,13 +44,13 @@ def drawing_figure(drawing: Drawing, classes: Sequence[str], things: int = 1) ->
             "" if together else f"\nerror {reconstruction_error:.3f}"
         )
         own.set_title(caption, fontsize=9, parse_math=False)
-    title = "the image, drawn from the capsules of classes (activation)"
+    title = "the image, and reconstructions from class capsules (activation)"
     figure.suptitle(title, fontsize=9, color=GREY)
     return figure
 
 
 def triples_figure(cases: Cases, classes: Sequence[str], columns: int = 8) -> Figure:
-    """Images above, drawings below, with (label, prediction, drawn from); right answers green, mistakes red."""
+    """Images above, reconstructions below, with (label, prediction, reconstructed class); mistakes are red."""
     count = len(cases.images)
     columns = min(columns, count)
     lines = -(-count // columns)
@@ -70,15 +70,15 @@ def triples_figure(cases: Cases, classes: Sequence[str], columns: int = 8) -> Fi
             show_image(axes, image)
             if row == 0:
                 axes.set_title(caption, fontsize=8, pad=2, color=RIGHT if right else WRONG, parse_math=False)
-    title = "images and drawings: (label, prediction, drawn from)"
+    title = "images and reconstructions: (label, prediction, reconstructed class)"
     figure.text(0.5, 1 - 0.17 / high, title, ha="center", va="center", fontsize=9, color=GREY)
     return figure
 
 
 def apart_figure(cases: Cases, classes: Sequence[str]) -> Figure:
-    """Images of two things; the things alone, and what their capsules draw, in two colors.
+    """Images of two objects; the objects alone, and the reconstructions of their capsules, in two colors.
 
-    A class that is not there has a star; the part of it is black, and its drawing should be too.
+    An absent class is marked with a star; its object is black, and its reconstruction should be too.
     """
     count = len(cases.images)
     wide, high = 1.2 * count + 0.6, 4.55
@@ -106,13 +106,13 @@ def apart_figure(cases: Cases, classes: Sequence[str]) -> Figure:
         if place == 0:
             for row, name in enumerate(("image", "parts", "drawn")):
                 axes[row].text(-0.08, 0.5, name, ha="right", va="center", fontsize=9, transform=axes[row].transAxes)
-    title = "overlapping things taken apart, each drawn from its capsule (* drawn from a class that is not there)"
+    title = "overlapping objects, each reconstructed from its capsule (* an absent class)"
     figure.text(0.5, 1 - 0.17 / high, title, ha="center", va="center", fontsize=9, color=GREY)
     return figure
 
 
 def sheet_figure(sheet: Sheet, classes: Sequence[str]) -> Figure:
-    """A row for each dimension of the pose, moved from left to right; bars show how much each changes the picture."""
+    """A row for each pose dimension, changed from left to right; bars show the size of its effect."""
     dims, steps, _, height, width = sheet.drawn.shape
     cell = 0.52
     wide, high = 1.6 + cell * steps * width / height, 0.65 + cell * dims
@@ -134,13 +134,13 @@ def sheet_figure(sheet: Sheet, classes: Sequence[str]) -> Figure:
     bars.set_ylim(axes.get_ylim())
     bars.set_axis_off()
     bars.set_title("change", fontsize=8, color=GREY, pad=3, loc="left")
-    what = f"the capsule of {plain(classes[sheet.label])} ({sheet.activation:.2f}), one number of its pose moved"
+    what = f"the capsule of {plain(classes[sheet.label])} ({sheet.activation:.2f}), one dimension of its pose changed"
     figure.text(0.5, 1 - 0.2 / high, what, ha="center", va="center", fontsize=10, color=GREY, parse_math=False)
     return figure
 
 
 def tiles(images: Tensor) -> Tensor:
-    """Images in rows and columns [d s c h w] as one [c H W], with a white line between them: gray, or in color."""
+    """Images in rows and columns [d s c h w] as one [c H W], separated by white lines: gray, or in color."""
     if images.shape[2] == 2:
         images = images[:, :, :1]
     lined = pad(images.clamp(0, 1), (0, 1, 0, 1), value=1.0)
@@ -148,7 +148,7 @@ def tiles(images: Tensor) -> Tensor:
 
 
 def meanings_figure(meanings: Meanings) -> Figure:
-    """Left how strongly each dimension follows each factor, averaged over classes; right each class, with signs."""
+    """Left: how strongly each dimension follows each factor, averaged over classes; right: each class, with signs."""
     classes = [label for label in range(len(meanings.classes)) if meanings.correlations[label].isfinite().any()][:SHOWN]
     rows = 1 if len(classes) <= 5 else 2
     columns = -(-len(classes) // rows)
@@ -177,18 +177,18 @@ def meanings_figure(meanings: Meanings) -> Figure:
         axes.set_title(plain(meanings.classes[label])[:12], fontsize=9, pad=3, parse_math=False)
         _factor_ticks(axes, meanings)
     right.colorbar(shown, ax=panels, label="correlation r", shrink=0.6)
-    figure.suptitle("which number of the pose follows which change of the image", fontsize=10, color=GREY)
+    figure.suptitle("which dimension of the pose follows which change of the image", fontsize=10, color=GREY)
     return figure
 
 
 def two_colors(things: Tensor) -> Tensor:
-    """Things [m c h w] as one color image, the first two in orange and blue, and a third one in gray."""
+    """Objects [m c h w] as one color image, the first two in orange and blue, and a third one in gray."""
     colors = torch.tensor([to_rgb(color) for color in (*PAIR, "#808080")])[: len(things)]
     return torch.einsum("mhw,mc->chw", things[: len(colors)].mean(1), colors).clamp(max=1)
 
 
 def _dark(side: int) -> str:
-    """The color of a thing, as it can be read on white."""
+    """The color of an object, readable on white."""
     return (PALETTE[1], PALETTE[0])[side]
 
 

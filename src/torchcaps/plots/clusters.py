@@ -1,4 +1,4 @@
-"""Routing at work on points in the plane: stills of every iteration, degrees of membership, and frames that move."""
+"""Figures of routing on points in the plane: every iteration, degrees of membership, and animations."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def title_of(trace: ClusterTrace) -> str:
 
 
 def clusters_figure(traces: Sequence[ClusterTrace], columns: int = 5) -> Figure:
-    """A row for each routing: iterations from left to right (at most `columns` of them, evenly), then its objective.
+    """A row for each routing: iterations from left to right (at most `columns`, evenly spaced), then its objective.
 
-    Points have the colors of their parents, mixed by the couplings; a cross is a center, with its way so far; an
-    arrow is a direction, as long as its parent is active; ellipses are one and two standard deviations.
+    Points have the colors of their parents, mixed by couplings; a cross is a center, with its path so far; an arrow is
+    a direction, its length the activation; ellipses are one and two standard deviations.
     """
     shown = [_evenly(len(trace.steps), columns) for trace in traces]
     wide = max(map(len, shown))
@@ -63,7 +63,7 @@ def clusters_figure(traces: Sequence[ClusterTrace], columns: int = 5) -> Figure:
 
 
 def membership_figure(trace: ClusterTrace) -> Figure:
-    """The last iteration, and beside it every point as a bar whose parts are its couplings: how much it is whose."""
+    """The last iteration, and beside it every point as a stacked bar of its couplings."""
     couplings = trace.steps[-1].couplings
     figure = Figure(figsize=(9.4, 3.9), layout="constrained")
     plane, bars = figure.subplots(1, 2, width_ratios=[1, 1.35])
@@ -81,25 +81,25 @@ def membership_figure(trace: ClusterTrace) -> Figure:
     bars.set_ylim(0, 1)
     bars.set_xlabel("points, in the order of their membership")
     bars.set_ylabel("couplings")
-    bars.set_title("each point is a bar: how much of it belongs to whom", fontsize=10)
+    bars.set_title("each point is a bar: its couplings to the parents", fontsize=10)
     bars.legend(loc="upper right", fontsize=8, framealpha=1)
     return figure
 
 
 def cluster_frames(traces: Sequence[ClusterTrace]) -> list[Figure]:
-    """One frame for each iteration, the routings side by side; nothing is drawn between iterations."""
+    """One frame for each iteration, the routings side by side, without interpolation."""
     last = max(len(trace.steps) for trace in traces)
     return [_frame(traces, number) for number in range(last)]
 
 
 def save_clusters_gif(traces: Sequence[ClusterTrace], path: Path) -> Path:
-    """The iterations as a moving picture; each is held for a second, the last for three."""
+    """The iterations as an animation; each is shown for a second, the last for three."""
     frames = cluster_frames(traces)
     return save_frames(frames, path, [1.0] * (len(frames) - 1) + [3.0])
 
 
 def draw_step(axes: Any, trace: ClusterTrace, number: int, size: float = 14) -> None:
-    """The points, centers, ways and ellipses of one iteration."""
+    """The points, centers, paths and ellipses of one iteration."""
     step = trace.steps[number]
     colors = blended(step.couplings)
     axes.scatter(*trace.points.T, s=size, color=colors.numpy(), linewidths=0.3, edgecolors="white", zorder=2)
@@ -137,7 +137,7 @@ def _frame(traces: Sequence[ClusterTrace], number: int) -> Figure:
 
 
 def _draw_objective(axes: Any, trace: ClusterTrace, count: int) -> None:
-    """What the routing descends, after the first `count` iterations."""
+    """The objective after the first `count` iterations."""
     values = [step.objective for step in trace.steps]
     if None in values:
         axes.set_axis_off()
@@ -157,7 +157,7 @@ def _draw_objective(axes: Any, trace: ClusterTrace, count: int) -> None:
 
 
 def _tips(trace: ClusterTrace, number: int) -> Tensor:
-    """The ends of the arrows [j 2]: directions of parents, as long as these are active beside the farthest point."""
+    """The ends of the arrows [j 2]: directions of parents, scaled by activation relative to the farthest point."""
     step = trace.steps[number]
     return float(trace.points.norm(dim=1).max()) * step.activations.unsqueeze(1) * unit(step.centers)
 
@@ -179,14 +179,14 @@ def _ellipses(axes: Any, center: Tensor, covariance: Tensor, color: str) -> None
 
 
 def _evenly(count: int, most: int) -> list[int]:
-    """At most `most` of the first `count` numbers, evenly, with the first and the last."""
+    """At most `most` of the first `count` numbers, evenly spaced, with the first and the last."""
     if count <= most:
         return list(range(count))
     return [round(place * (count - 1) / (most - 1)) for place in range(most)]
 
 
 def _by_membership(couplings: Tensor) -> list[int]:
-    """From the surest points of the first parent to the surest of the last."""
+    """The order of points from the largest membership in the first parent to that in the last."""
     parents = torch.arange(couplings.shape[1], dtype=couplings.dtype)
     place = couplings @ parents
     return [int(index) for index in place.argsort()]

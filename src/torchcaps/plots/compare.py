@@ -1,4 +1,4 @@
-"""Variants side by side: a point for each seed and their mean, or curves over a number that was varied."""
+"""Figures of variants: a point for each seed and their mean, or curves over a numerical option."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torchcaps.plots.style import GREY, PALETTE, plain
 
 
 def comparison_figure(found: Comparison, title: str) -> Figure:
-    """Curves where one of the options is a number of at least three values, a line for each variant otherwise."""
+    """Curves if one of the options has at least three numerical values, otherwise a line for each variant."""
     axis = _number_axis(found)
     return _rows_figure(found, title) if axis is None else _curves_figure(found, axis, title)
 
 
 def _number_axis(found: Comparison) -> int | None:
-    """Which of the options can be drawn along an axis: the last that has three numbers or more."""
+    """The option for the horizontal axis: the last one with at least three numerical values."""
     for place in reversed(range(len(found.names))):
         values = {variant.values[place] for variant in found.variants}
         if len(values) > 2 and all(_is_number(value) for value in values):

@@ -1,4 +1,4 @@
-"""Histograms of how far votes are from the mean of each class, iteration by iteration."""
+"""Histograms of the distances of votes from the mean of each class, in every iteration."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ BINS = 30
 def convergence_figure(
     found: Convergence, image: Float[Tensor, "c h w"], classes: Sequence[str], labels: Sequence[int]
 ) -> Figure:
-    """A row for each iteration, a column for each class; distances count as much as their couplings.
+    """A row for each iteration, a column for each class; distances are weighted by couplings.
 
-    Classes that are shown in the image are orange; a dashed line is the mean distance, `a` the activation. As in the
-    paper the near votes are shown: those within the distance that 90 % of the first iteration stay below.
+    The true classes of the image are orange; a dashed line is the mean distance, `a` the activation. As in the paper,
+    only near votes are shown: up to the 90 % quantile of the first iteration.
     """
     iterations, _, parents = found.distances.shape
     wide = min(18.0, 1.9 * parents + 2.2)
@@ -56,14 +56,14 @@ def convergence_figure(
 
 
 def _near(found: Convergence) -> float:
-    """The distance that 90 % of the first iteration's votes stay below, weighted by their couplings."""
+    """The 90 % quantile of the distances in the first iteration, weighted by couplings."""
     distances, order = found.distances[0].flatten().sort()
     share = found.couplings[0].flatten()[order].cumsum(0)
     return float(distances[int((share < 0.9 * share[-1]).sum())]) or 1.0
 
 
 def _weighed(found: Convergence, step: int, edges: Tensor) -> Tensor:
-    """The couplings in each bin of distances, [bins j]; what is beyond the last edge is left out."""
+    """The couplings in each bin of distances, [bins j]; distances beyond the last edge are left out."""
     distances, couplings = found.distances[step], found.couplings[step].float()
     bins = len(edges) - 1
     places = torch.bucketize(distances.contiguous(), edges.to(distances.dtype), right=True) - 1

@@ -1,4 +1,4 @@
-"""Diagrams with real numbers: full against shared weights, a text model layer by layer, one thing from all sides."""
+"""Diagrams: full and shared weights, a text model layer by layer, one object from all viewpoints."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torchcaps.analysis.weights import WeightCount
 from torchcaps.plots.style import GREY, PALETTE, plain, show_image
 
 NODES = {"ha": "center", "va": "center", "fontsize": 9, "zorder": 4, "color": "white", "weight": "bold"}
-# What a box holds: words, numbers without capsules, capsules, classes.
+# The content of a box: words, numbers without capsules, capsules, classes.
 FILLS = {"word vectors": "#e8e8e8", "class capsules": "#f6d5bd", "mean of poses": "#f6d5bd"}
 
 
 def weights_figure(counts: Sequence[WeightCount], sizes: tuple[int, int, int, int]) -> Figure:
-    """Lines are matrices, and lines of one color are the same matrix."""
+    """Lines are matrices; lines of one color share a matrix."""
     children, parents, in_dim, out_dim = sizes
     figure = Figure(figsize=(10.5, 4.8), layout="constrained")
     for axes, count in zip(figure.subplots(1, len(counts)), counts, strict=True):
@@ -45,7 +45,7 @@ def weights_figure(counts: Sequence[WeightCount], sizes: tuple[int, int, int, in
 
 
 def text_figure(shapes: TextShapes, title: str) -> Figure:
-    """From words (left) to classes (right), a row for each branch; shapes are those of a real text."""
+    """From words (left) to classes (right), a row for each branch, with the shapes of one text."""
     rows, longest = len(shapes.branches), max(map(len, shapes.branches))
     many = rows > 1
     words = shapes.words if len(shapes.words) <= 16 else (*shapes.words[:14], "⋮", shapes.words[-1])
@@ -75,7 +75,7 @@ def text_figure(shapes: TextShapes, title: str) -> Figure:
 
 
 def views_figure(grid: ViewGrid) -> Figure:
-    """Elevations as rows, azimuths as columns; framed views are those that a split by viewpoint trains on."""
+    """Elevations as rows, azimuths as columns; a split by viewpoint trains on the framed views."""
     rows, columns = grid.seen.shape
     cell = min(0.8, 15 / columns)
     figure = Figure(figsize=(cell * columns + 0.7, cell * rows + 0.7))
@@ -96,13 +96,13 @@ def views_figure(grid: ViewGrid) -> Figure:
                 each.add_patch(Rectangle((0, 0), 1, 1, **frame))
     for column, angle in enumerate(grid.azimuths):
         axes[0, column].set_title(f"{angle:g}°", fontsize=9, pad=3)
-    title = f"{plain(grid.name)}: elevations down, azimuths across; framed: as in training, the others are new"
+    title = f"{plain(grid.name)}: elevations in rows, azimuths in columns; framed: training viewpoints"
     figure.suptitle(title, fontsize=10, color=GREY, y=0.99, parse_math=False)
     return figure
 
 
 def _few(count: int, most: int) -> list[tuple[float, int | None]]:
-    """Heights from 1 to 0 and numbers of at most `most` nodes; None stands for those left out."""
+    """Vertical positions from 1 to 0 and numbers of at most `most` nodes; None stands for omitted ones."""
     numbers: list[int | None] = list(range(count))
     if count > most:
         numbers = [*range(most - 2), None, count - 1]

@@ -1,4 +1,4 @@
-"""How well a network does: the confusion of its classes, and examples with their reconstructions."""
+"""Figures of an evaluation: the confusion matrix, and examples with their reconstructions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchcaps.plots.style import GREY, RIGHT, WRONG, plain, save_figures, show_
 
 
 def evaluation_pictures(model: Model, data: Examples, result: Evaluation, folder: Path) -> list[Path]:
-    """The confusion of classes, and examples: images that were answered rightly and wrongly, with reconstructions."""
+    """The confusion matrix, and examples: right and wrong predictions, with reconstructions."""
     figures = {"examples.png": examples_figure(model, data, result)} if isinstance(model, ImageModel) else {}
     if result.labels.shape[-1] == 1:
         figures["confusion.png"] = confusion_figure(result)
@@ -23,14 +23,14 @@ def evaluation_pictures(model: Model, data: Examples, result: Evaluation, folder
 
 
 def confusion_figure(result: Evaluation) -> Figure:
-    """Rows are the true classes, columns the answers; shades are shares of a row, so that mistakes stand out."""
+    """Rows are the true classes, columns the predictions; shades are fractions of a row."""
     counts = result.confusion
     size = len(result.classes)
     shares = counts / counts.sum(1, keepdim=True).clamp(min=1)
     side = min(14.0, 2.6 + 0.42 * size)
     figure = Figure(figsize=(side, side), layout="constrained")
     axes = figure.add_subplot()
-    axes.imshow(shares.sqrt().numpy(), cmap="Blues", vmin=0, vmax=1)  # the root lifts rare mistakes out of the white
+    axes.imshow(shares.sqrt().numpy(), cmap="Blues", vmin=0, vmax=1)  # the square root makes rare mistakes visible
     long = max(len(name) for name in result.classes) > 3
     names = [plain(name) for name in result.classes]
     axes.set_xticks(range(size), names, rotation=90 if long else 0, parse_math=False)
@@ -50,10 +50,10 @@ def confusion_figure(result: Evaluation) -> Figure:
 
 @torch.no_grad()
 def examples_figure(model: nn.Module, data: Examples, result: Evaluation, columns: int = 10) -> Figure:
-    """One row of images answered rightly, from all classes in turn, then the mistakes, the most confident first.
+    """One row of correctly predicted images, from all classes in turn, then mistakes, the most confident first.
 
-    Below each image stands its reconstruction, drawn from the predicted capsule; where an image shows two things, each
-    is drawn in a color of its own. Labels read truth -> answer (activation).
+    Below each image is its reconstruction from the predicted capsule; if an image shows two objects, each has its own
+    color. Labels are truth -> prediction (activation).
     """
     rows = torch.cat([spread(result, columns), worst_mistakes(result, 2 * columns)])
     batch = data.batch(rows)
@@ -78,7 +78,7 @@ def examples_figure(model: nn.Module, data: Examples, result: Evaluation, column
 
 
 def _overlay(drawn: Tensor) -> Tensor:
-    """One thing [1 c h w] as it is; two gray things in red and green, yellow where they overlap."""
+    """One object [1 c h w] unchanged; two gray objects in red and green, yellow where they overlap."""
     if len(drawn) == 1 or drawn.shape[1] != 1:
         return drawn.sum(0).clamp(max=1)
     return torch.stack([drawn[0, 0], drawn[1, 0], torch.zeros_like(drawn[0, 0])])
@@ -99,7 +99,7 @@ def _caption(result: Evaluation, row: int) -> str:
 
 
 def spread(result: Evaluation, count: int) -> Tensor:
-    """Examples answered rightly, taking the classes in turn."""
+    """Correctly predicted examples, taking the classes in turn."""
     right = result.right.nonzero().squeeze(-1)
     labels = result.labels[right, 0]
     turns = torch.zeros(len(right))

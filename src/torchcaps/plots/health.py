@@ -1,4 +1,4 @@
-"""Pictures of the health of routing: entropy, couplings, mass, and what ablations cost."""
+"""Figures of the health of routing: entropy, couplings, mass, and the effect of ablations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchcaps.plots.style import GREY, PALETTE, WRONG, plain, save_figures
 
 
 def health_pictures(health: Health, ablations: Ablations | None, folder: Path) -> list[Path]:
-    """All pictures of a network's health that there is something to draw in; those of an earlier call go."""
+    """All figures of a network's health that have data; those of an earlier call are removed."""
     figures = {"couplings.png": couplings_figure(health), "mass.png": mass_figure(health)}
     if any(len(layer.couplings.entropy) > 1 for layer in health.layers):
         figures["entropy.png"] = entropy_figure(health)
@@ -26,7 +26,7 @@ def health_pictures(health: Health, ablations: Ablations | None, folder: Path) -
 
 
 def entropy_figure(health: Health) -> Figure:
-    """How even couplings are after each iteration, a line for each layer: 1 is uniform, 0 all to one parent."""
+    """The entropy of couplings after each iteration, a line for each layer: 1 is uniform, 0 all to one parent."""
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = figure.add_subplot()
     most = max(len(layer.couplings.entropy) for layer in health.layers)
@@ -41,14 +41,14 @@ def entropy_figure(health: Health) -> Figure:
     axes.set_ylim(0, 1.04)
     axes.set_xlabel("iteration")
     axes.set_ylabel("entropy of couplings")
-    axes.set_title("How even couplings are: 1 uniform, 0 all to one parent", fontsize=11)
+    axes.set_title("Entropy of couplings: 1 uniform, 0 all to one parent", fontsize=11)
     axes.legend(frameon=False)
     _bare(axes)
     return figure
 
 
 def couplings_figure(health: Health) -> Figure:
-    """How many couplings of the last iteration have which size, a panel for each layer."""
+    """A histogram of the couplings of the last iteration, a panel for each layer."""
     figure, panels = _panels(health, 3.4, 2.6)
     for axes, layer in zip(panels, health.layers, strict=True):
         counts = layer.couplings.histogram
@@ -69,7 +69,7 @@ def couplings_figure(health: Health) -> Figure:
 
 
 def mass_figure(health: Health) -> Figure:
-    """What each parent receives of all couplings, as a multiple of an even share; starved ones in red."""
+    """The couplings that each parent receives, as a multiple of a uniform share; starved parents in red."""
     figure, panels = _panels(health, 4.6, 3.0)
     for axes, layer in zip(panels, health.layers, strict=True):
         mass = layer.couplings.mass
@@ -82,9 +82,9 @@ def mass_figure(health: Health) -> Figure:
             axes.set_xticks(range(len(names)), names, rotation=90 if long else 0, parse_math=False, fontsize=9)
         axes.set_title(f"{layer.name} ({layer.routing})", fontsize=10)
         axes.set_xlabel("class" if layer.gives_classes else "type of parent")
-        axes.set_ylabel("mass / even share")
+        axes.set_ylabel("mass / uniform share")
         _bare(axes)
-    figure.suptitle("What parents receive: 1 is an even share, red is starved", fontsize=11)
+    figure.suptitle("Couplings that parents receive: 1 is a uniform share, red is starved", fontsize=11)
     return figure
 
 

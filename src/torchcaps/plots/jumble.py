@@ -1,4 +1,4 @@
-"""Pictures of jumbled images: what was shown and answered, and how sure a network was."""
+"""Figures of jumbled images: the images with their predictions, and the confidence of a network."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ TITLES = {"2x2": "2 x 2 shuffled", "3x3": "3 x 3 shuffled", "rows": "rows shuffl
 
 
 def jumble_figure(sets: Mapping[str, InMemoryImages], results: Mapping[str, JumbleResult], chosen: Tensor) -> Figure:
-    """The chosen examples down, ways to jumble across; above each the answer and its activation, green where right."""
+    """Examples in rows, methods in columns; above each the prediction and its activation, green if right."""
     rows, columns = len(chosen), len(sets)
-    long = max(map(len, sets["whole"].classes)) > 2  # the names of two things stand below each other
+    long = max(map(len, sets["whole"].classes)) > 2  # the names of two objects are on two lines
     width, height = 1.5 * columns + 0.1, (1.86 if long else 1.72) * rows + 0.75
     figure = Figure(figsize=(width, height))
     grid = figure.subplots(rows, columns, squeeze=False)
@@ -63,6 +63,6 @@ def confidence_figure(results: Mapping[str, Mapping[str, JumbleResult]]) -> Figu
             if row == 0:
                 axes.set_title(TITLES.get(kind, kind), fontsize=10)
         grid[row, 0].set_ylabel(plain(name), parse_math=False)
-    figure.supxlabel("confidence: activation of the class named (of the second, side by side)", fontsize=9)
+    figure.supxlabel("confidence: activation of the predicted class (of the second, side by side)", fontsize=9)
     figure.suptitle("share of images by confidence: whole (gray) and jumbled (line)", fontsize=10, color=GREY)
     return figure

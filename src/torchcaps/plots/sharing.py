@@ -1,4 +1,4 @@
-"""A child split among its parents, a parent that receives from its children, and votes that agree or do not."""
+"""Figures of one child divided among its parents, one parent with its children, and votes that agree or do not."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ THICK = 30.0  # points: the width of a whole
 
 
 def sharing_figure(shown: Sharing, image: Float[Tensor, "c h w"], classes: Sequence[str], count: int = 10) -> Figure:
-    """Left: one child's output, split among its parents. Right: what one parent receives, from its strongest children.
+    """Left: one child's output, divided among its parents. Right: one parent's input, from its strongest children.
 
-    Ribbons are as wide as couplings (left) and parts of the sum (right); what counts against is red.
+    The width of a ribbon is the coupling (left) or the part of the sum (right); negative parts are red.
     """
     figure = Figure(figsize=(12.5, 5.4), layout="constrained")
     picture, split, receive = figure.subplots(1, 3, width_ratios=[0.8, 1.5, 1.7])
@@ -89,7 +89,7 @@ def _colors(shown: Sharing) -> list[str]:
 
 
 def _fan(axes: Any, hub: str, names: list[str], widths: Tensor, *, outward: bool, colors: list[str]) -> None:
-    """Ribbons between one capsule and many, from left to right; the hub is left where it gives (outward)."""
+    """Ribbons between one capsule and many, from left to right; the hub is on the left if outward is true."""
     axes.set(xlim=(-0.35, 1.75) if outward else (-0.95, 1.35), ylim=(len(names) - 0.4, -0.6))
     axes.set_axis_off()
     middle = (len(names) - 1) / 2

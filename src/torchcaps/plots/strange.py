@@ -1,4 +1,4 @@
-"""Pictures of detectors: the curve of each against each kind of strange images, and one of these images."""
+"""Figures of detectors: the ROC curve of each for each kind of strange images, and an example image."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchcaps.plots.style import GREY, PALETTE, plain, show_image
 def roc_figure(results: Mapping[str, Mapping[str, Roc]], strange: Mapping[str, InMemoryImages]) -> Figure:
     """A panel for each kind of strange images, a line for each detector; the dotted line is at 5 % false alarms.
 
-    Above each curve stands one of the images, and what the lines are.
+    An example image and the legend are above each curve.
     """
     across = 2 if len(results) == 4 else min(3, len(results))
     down = -(-len(results) // across)

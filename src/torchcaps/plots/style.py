@@ -1,4 +1,4 @@
-"""What all pictures share: colors, images, and how they are saved."""
+"""Colors, images and saving, shared by all figures."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from torchcaps._core.files import atomic_write
 from torchcaps._core.neutral import shown
 
 RIGHT, WRONG, GREY = "#1b7837", "#b2182b", "#555555"
-# Told apart by the color-blind as well (Okabe and Ito 2008), for classes, clusters and curves.
+# A palette for color-blind readers (Okabe and Ito 2008), for classes, clusters and curves.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#000000")
 
 
 def save_figures(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
-    """Write figures by the names of their files."""
+    """Write figures to files of these names."""
     folder.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # drawn as a box
@@ -34,7 +34,7 @@ def save_figures(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
 
 
 def save_frames(figures: Sequence[Figure], path: Path, seconds: Sequence[float]) -> Path:
-    """Write figures as a moving picture (GIF) that shows each for so many seconds, over and over."""
+    """Write figures as an animated GIF that shows each for so many seconds, in a loop."""
     from PIL import Image
 
     frames = []
@@ -60,5 +60,5 @@ def show_image(axes: Any, image: Tensor) -> None:
 
 
 def plain(name: str) -> str:
-    """A class name that can be drawn, whatever bytes a folder was named with."""
+    """A class name that can be drawn, whatever bytes are in the name of a folder."""
     return shown(name)

@@ -1,4 +1,4 @@
-"""How training went, epoch by epoch."""
+"""Figures of training, by epoch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchcaps.plots.style import PALETTE
 
 
 def training_figure(rows: Sequence[Mapping[str, str]]) -> Figure:
-    """Loss and accuracy of the training and the validation part, from the rows of metrics.csv."""
+    """Loss and accuracy on the training and the validation part, from the rows of metrics.csv."""
     figure = Figure(figsize=(8.5, 3.2), layout="constrained")
     panels = figure.subplots(1, 2)
     epochs = [int(row["epoch"]) for row in rows]

@@ -1,4 +1,4 @@
-"""Routing trees over the image they were grown on, and couplings from iteration to iteration."""
+"""Figures of routing trees over their image, and of couplings by iteration."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ Point = tuple[float, float]
 
 
 def tree_figure(tree: Tree, classes: Sequence[str], maps: Mapping[int, Tensor] | None = None) -> Figure:
-    """Left the image with its parts, right the classes; lines are as wide as couplings, relative to their layer.
+    """Left the image with its parts, right the classes; the widths of lines are couplings, relative to their layer.
 
-    A layer on a grid is drawn over the image, each capsule at the middle of the pixels it sees; a dashed frame shows
-    these pixels for the strongest one, and orange dots the share of each place in all that reaches the class. Capsules
-    that see the whole image stand in a column, with what moves them beside (maps: [h w] by numbers of capsules).
+    A layer on a grid is drawn over the image, each capsule at the center of its receptive field; a dashed frame shows
+    the receptive field of the strongest one, and orange dots the fraction of the flow from each position. Capsules that
+    see the whole image are in a column, beside maps of the pixels that influence them (maps: [h w] by numbers of
+    capsules).
     """
     colors = {label: PALETTE[place % len(PALETTE)] for place, label in enumerate(tree.roots)}
     height, width = tree.image.shape[-2:]
@@ -71,10 +72,9 @@ def tree_figure(tree: Tree, classes: Sequence[str], maps: Mapping[int, Tensor] |
 
 
 def moves_figure(moves: Moves, classes: Sequence[str], columns: int = 4) -> Figure:
-    """A panel for each of the strongest parts: its couplings to the classes, from iteration to iteration.
+    """A panel for each of the strongest parts: its couplings to the classes, by iteration.
 
-    The class is drawn in blue, the three next best ones in colors, the others in gray. Where there is one iteration
-    only, its couplings are bars.
+    The class is blue, the next three are in other colors, the rest is gray. A single iteration is shown as bars.
     """
     steps, parts, count = moves.couplings.shape
     columns = min(columns, parts)
@@ -126,12 +126,12 @@ def moves_figure(moves: Moves, classes: Sequence[str], columns: int = 4) -> Figu
 
 
 def part_name(part: Node) -> str:
-    """A capsule in few words: its type, and its row and column where it has a place."""
+    """A short name of a capsule: its type, and its row and column if it has a position."""
     return f"type {part.type}" + ("" if part.place is None else f" at {part.place[0]}, {part.place[-1]}")
 
 
 def _short(name: str) -> str:
-    """A class name of at most 14 letters, as its end may be what tells it apart."""
+    """A class name shortened to 14 letters, with its end, which may distinguish it."""
     name = plain(name)
     return name if len(name) <= 14 else f"{name[:8]}…{name[-5:]}"
 
@@ -151,20 +151,20 @@ def _frame(axes: Any, box: Box, left: float, height: int) -> None:
 
 
 def _dots(axes: Any, tree: Tree, left: float) -> None:
-    """The places of the first layer, each as large as its share."""
+    """The positions of the first layer, sized by their flow."""
     spots = [_middle(box, left, tree.image.shape[-2]) for box in tree.boxes.tolist()]
     sizes = 160 * tree.flows / tree.flows.max().clamp(min=torch.finfo(tree.flows.dtype).tiny)
     axes.scatter(*zip(*spots, strict=True), s=sizes.tolist(), c=PALETTE[4], alpha=0.45, lw=0, zorder=2)
 
 
 def _middle(box: Sequence[int], left: float, height: int) -> Point:
-    """The middle of some pixels in the units of the figure, where an image is one high."""
+    """The center of a box of pixels in the units of the figure, in which an image has height one."""
     top, start, bottom, end = box
     return left + (start + end) / 2 / height, (top + bottom) / 2 / height
 
 
 def _spread_out(nodes: dict[int, Node], left: float, height: int, wide: float) -> dict[int, Point]:
-    """Where the nodes of a layer stand over its image; those at one place in a ring around it."""
+    """The positions of the nodes of a layer over its image; nodes at one position form a ring around it."""
     by_place: dict[Any, list[int]] = {}
     for place, node in nodes.items():
         by_place.setdefault(node.place, []).append(place)
@@ -182,7 +182,7 @@ def _spread_out(nodes: dict[int, Node], left: float, height: int, wide: float) -
 def _column(
     axes: Any, nodes: dict[int, Node], left: float, maps: Mapping[int, Tensor] | None, wide: float
 ) -> dict[int, Point]:
-    """Nodes without a place, below each other, each with its map and type."""
+    """Nodes without a position in a column, each with its map and type."""
     spots: dict[int, Point] = {}
     step = 1 / max(len(nodes), 6)
     for row, (place, node) in enumerate(nodes.items()):
@@ -198,7 +198,7 @@ def _column(
 
 
 def _classes(axes: Any, tree: Tree, classes: Sequence[str], left: float, colors: Mapping[int, str]) -> dict[int, Point]:
-    """The column of classes with their activations; gives the spots of the roots."""
+    """The column of classes with their activations; returns the positions of the roots."""
     count = len(tree.activations)
     shown = list(range(count))
     if count > SHOWN:
@@ -221,7 +221,7 @@ def _classes(axes: Any, tree: Tree, classes: Sequence[str], left: float, colors:
 
 
 def _lines(axes: Any, tree: Tree, layer: int, spots: Mapping[int, Point], colors: Mapping[int, str]) -> None:
-    """The edges into a layer, each bent so that it arrives level."""
+    """The edges into a layer, curved so that they arrive horizontally."""
     edges = tree.into(layer)
     largest = max((edge.coupling for edge in edges), default=1.0)
     for edge in reversed(edges):

@@ -1,4 +1,4 @@
-"""What options say to the command line. Without its package (a core install), they say nothing, and all else works."""
+"""Annotations of options for the command line. Without tyro (a core install) they are replaced by stubs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ else:
         Positional = Suppress = UseAppendAction = _Plain
 
         def arg(**words: Any) -> None:
-            """Stands in for tyro's function."""
+            """Replaces tyro's function."""
 
 
 __all__ = ["Positional", "Suppress", "UseAppendAction", "arg"]

@@ -15,16 +15,15 @@ from torchcaps.models import MODELS
 from torchcaps.runs.config import command_of
 from torchcaps.runs.run import Run
 
-# The lines between these marks are generated and overwritten; the rest of a card belongs to its editor.
+# The lines between these marks are generated and overwritten; the rest of a card is not changed.
 FACTS = ("# torchcaps: the lines down to the next such mark are written anew", "# torchcaps: end")
 WORDS = ("<!-- torchcaps: what stands down to the next such mark is written anew -->", "<!-- torchcaps: end -->")
 
 
 def write_card(run: Run) -> Path:
-    """Write README.md into the run folder, as model hubs read it: metadata on top (YAML), words below.
+    """Write README.md into the run folder in the format of model hubs: metadata (YAML), then text.
 
-    Of a card that is there already, only the marked blocks are replaced; where somebody took a mark away, that block
-    is theirs.
+    In an existing card only the marked blocks are replaced; a block whose marks were removed is not changed.
     """
     path = run.path("README.md")
     metadata, words = _block(FACTS, _metadata(run)), _block(WORDS, _words(run))
@@ -134,7 +133,7 @@ def _measured(run: Run) -> list[str]:
 
 
 def test_result(run: Run) -> dict[str, float] | None:
-    """What `evaluate` found on the run's own test part, if it was asked, and if it can be understood."""
+    """The results of `evaluate` on the run's own test part, if there are valid ones."""
     path = run.path("evaluation", "results.json")
     try:
         found = json.loads(read_text(path))
@@ -160,5 +159,5 @@ def _plain_command(run: Run) -> str:
 
 
 def _cell(text: str) -> str:
-    """A text from a run as Markdown that shows it as it is: no HTML, no links, no other cells."""
+    """A text from a run as Markdown that shows it literally: no HTML, no links, no table cells."""
     return re.sub(r"([\\`*_{}\[\]()#!|~])", r"\\\1", html.escape(shown(text), quote=False))

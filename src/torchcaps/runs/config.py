@@ -1,4 +1,4 @@
-"""The options of a training run. The dataclass defines the command line: fields are options, their texts the help.
+"""The options of a training run. The dataclass defines the command line: fields are options, docstrings the help.
 
 `recipes.resolve` fills in options that are left out, for the model and the number of training examples.
 """
@@ -49,106 +49,107 @@ def _models() -> str:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """The options of a training run; the text below each field is its help."""
+    """The options of a training run; the docstring of each field is its help."""
 
     data: Annotated[Positional[str], arg(metavar="DATA")] = "mnist-5k"
     """A name (torchcaps list datasets), a folder with a subfolder of pictures for each class, an .npz or idx files, or
     a table of texts (.csv, .tsv, .jsonl)."""
     out: Folder = None
-    """The run folder to make; left out, a new one under runs/."""
+    """The run folder to create; default: a new one under runs/."""
 
     model: Model = None
-    """The network; left out, efficient or text."""
+    """The network; default: efficient or text."""
     routing: RoutingName = None
-    """How children find their parents; left out, the model's own."""
+    """The routing algorithm; default: that of the model."""
     iterations: Count = None
     """Routing iterations."""
     option: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = ()
-    """A further option of the model or its routing as NAME=VALUE, say capsules=32 or leaky=true; may be repeated."""
+    """A further option of the model or its routing as NAME=VALUE, such as capsules=32 or leaky=true; may be
+    repeated."""
 
     preset: Literal["default", "paper", "best", "code"] = "default"
-    """Where an option is left out: a quick good recipe, the choices of the model's paper, a longer recipe, or (text-a,
-    text-b) those of the code that the paper's authors released."""
+    """Source of defaults: a quick recipe, the values of the model's paper, a longer recipe, or (text-a, text-b) those
+    of the code released by the paper's authors."""
     epochs: Count = None
-    """Times through the training examples."""
+    """Passes through the training examples."""
     batch_size: Count = None
-    """Images or texts in each batch, of all processes together."""
+    """Examples in each batch, of all processes together."""
     accumulate: int = 1
-    """Batches to add up for each step: as if they were one, in the memory of one."""
+    """Batches to accumulate for each step: equivalent to one large batch, with the memory of one small batch."""
     lr: Number = None
     """The highest learning rate."""
     schedule: Annotated[Schedule | None, arg(metavar="NAME", help_behavior_hint="")] = None
-    """How the learning rate moves: one-cycle (up, then down to zero), exponential (0.96 in 2,000 steps),
+    """Schedule of the learning rate: one-cycle (up, then down to zero), exponential (0.96 in 2,000 steps),
     slow-exponential (0.96 in 20,000 steps), constant."""
     weight_decay: Number = None
     """Decoupled weight decay (AdamW)."""
     loss: LossName = None
-    """What is minimized; left out, the one that suits the routing."""
+    """The loss; default: that of the routing's activations."""
     down_weight: Number = None
-    """Weight of the classes that are not there in the margin loss; left out, 0.5."""
+    """Weight of absent classes in the margin loss; default: 0.5."""
     reconstruction: Number = None
-    """Weight of the squared error of the reconstruction, summed over pixels; 0 for no decoder."""
+    """Weight of the squared reconstruction error, summed over pixels; 0 for no decoder."""
     augment: Augment = None
-    """How training images are varied; left out, what suits the data."""
+    """Augmentation of training images; default: depends on the data."""
 
     size: Count = None
-    """Resize images to this many pixels a side."""
+    """Resize images to squares of this many pixels a side."""
     color: Annotated[bool | None, arg(metavar="True|False", help_behavior_hint="")] = None
-    """Pictures of a folder in color or in gray; left out, as they are."""
+    """Load the pictures of a folder in color or in gray; default: as they are."""
     viewpoint: Annotated[Viewpoint | None, arg(metavar="NAME", help_behavior_hint="")] = None
-    """azimuth or elevation: train on some of them only; evaluate then tells familiar and novel viewpoints apart."""
+    """azimuth or elevation: train on some viewpoints only; evaluate then reports familiar and novel viewpoints."""
 
     text: Name = None
-    """The column of a table that holds texts; left out, text."""
+    """Column of a table with texts; default: text."""
     label: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME", help_behavior_hint="")] = ()
-    """The column of labels; left out, label. Repeated: columns with 0 or 1 for a class each."""
+    """Column of labels; default: label. Repeated: one column with 0 or 1 for each class."""
     separator: Name = None
-    """What stands between labels where a cell may hold any number of them."""
+    """Separator between the labels of a cell, if it may hold any number of them."""
     encoding: Annotated[str, arg(metavar="NAME")] = "utf-8"
-    """The encoding of a table."""
+    """Encoding of a table."""
     vectors: Name = None
-    """Word vectors to begin with: glove-6b-50d (needs torchcaps[vectors]) or a file in GloVe's text format; left out,
-    random ones."""
+    """Pretrained word vectors: glove-6b-50d (needs torchcaps[vectors]) or a file in GloVe's text format; default:
+    random initialization."""
     tune: bool = True
-    """Learn word vectors too; --no-tune keeps them as given."""
+    """Train word vectors; --no-tune keeps them fixed."""
     max_length: Count = None
-    """Words of a text that are read; left out, 200."""
+    """Number of words of a text that are read; default: 200."""
 
     validation: float = 0.1
-    """The share of your own data held out to choose the best epoch."""
+    """Fraction of your own data for validation, to choose the best epoch."""
     test: float = 0.2
-    """The share of your own data held out for the test."""
+    """Fraction of your own data for the test."""
     folds: Count = None
-    """Train so many times, each time with another part for the test (cross-validation); for data in one piece."""
+    """Number of folds of cross-validation; for data without a test part."""
     fold: Count = None
-    """Of these, only the one with this number, from 1 on."""
+    """Train only the fold of this number, from 1."""
     limit: Count = None
-    """Train on so many examples only, stratified, and choose the best epoch on at most as many."""
+    """Train on a stratified subset of so many examples, and validate on at most as many."""
     data_dir: Folder = None
-    """Where data sets by name are kept; left out, TORCHCAPS_DATA or a cache folder in your home."""
+    """Folder of data sets by name; default: TORCHCAPS_DATA or a cache folder in the home directory."""
 
     seed: int = 0
-    """Makes the run repeatable: start, order, augmentation, split of your own data."""
+    """Random seed: initialization, order, augmentation, split of your own data."""
     patience: Count = None
-    """Stop when the validation accuracy has not risen for so many epochs."""
+    """Stop after so many epochs without a higher validation accuracy."""
     stop_at: Number = None
-    """Stop when the validation accuracy has reached this, from 0 to 1: to compare networks that do equally well."""
+    """Stop at this validation accuracy, from 0 to 1: to compare networks of equal accuracy."""
     device: Annotated[str, arg(metavar="NAME")] = "auto"
-    """auto, cpu, cuda or mps."""
+    """Device: auto, cpu, cuda or mps."""
     devices: Count = None
-    """Processes on this machine, one for each GPU: they share every batch. Left out, 1; under torchrun, as it says."""
+    """Processes on this machine, one for each GPU, which divide every batch. Default: 1, or as torchrun says."""
     nodes: Count = None
-    """Machines that train together; each is given the same command (docs/scale.md). Left out, 1."""
+    """Machines that train together, each with the same command (docs/scale.md). Default: 1."""
     strategy: Literal["auto", "ddp"] = "auto"
-    """How processes share the work: ddp (each holds the whole network), which auto takes if there are several."""
+    """ddp (each process holds the whole network), which auto uses for several processes."""
     precision: Literal["float32", "float16", "bfloat16"] = "float32"
-    """Mixed precision for devices that gain from it."""
+    """Mixed precision, for devices that benefit from it."""
     compile: bool = False
-    """Compile the network with torch.compile: for GPUs; on a CPU it costs more than it saves."""
+    """Use torch.compile: for GPUs; on a CPU compilation takes longer than it saves."""
     tensorboard: bool = False
-    """Write TensorBoard logs too (needs the package tensorboard)."""
+    """Also write TensorBoard logs (needs the package tensorboard)."""
     imports: Suppress[tuple[str, ...]] = ()
-    """Files of Python that `--import` named; no command imports them by itself."""
+    """Python files given with `--import`; no command imports them by itself."""
 
     def model_options(self, *, given: bool = False) -> dict[str, Any]:
         """The options of `create_model` other than sizes. given: only those that were given with --option."""
@@ -165,17 +166,6 @@ class TrainConfig:
         known = model_options(self.model or "efficient")
         options |= {word: value for word, value in ours.items() if word in known}
         return options
-
-
-@dataclass(frozen=True)
-class Train(TrainConfig):
-    """Train a network on labeled images or texts and keep it in a run folder: weights, metrics, split, options."""
-
-    config: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
-    """Take the options from this JSON file (the config.json of a run); those given beside it win."""
-    resume: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
-    """Go on with this run, interrupted before, as if it had not been. No other option is taken but --devices,
-    --nodes and --data-dir; left out, as it began."""
 
 
 def required(value: Value | None) -> Value:

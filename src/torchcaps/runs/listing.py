@@ -1,4 +1,4 @@
-"""Tables of what there is: models, routings, data sets and runs."""
+"""Tables of models, routings, data sets and runs."""
 
 from __future__ import annotations
 

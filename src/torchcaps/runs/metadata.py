@@ -34,9 +34,10 @@ class RunMetadata:
 
     image_shape: for images. vocabulary: the number of words, for texts. many: a text may belong to any number of
     classes. word_dim: the size of word vectors. fits: the 99 % quantile of the reconstruction error on validation
-    images. fingerprints: of the content and labels of each part. stopped: the run ended early and cannot be resumed.
-    conditions: versions, threads and similar at the start of training. network: the class of a network from Python;
-    None if the config describes it. in_python: the data were given in Python and are not in a file.
+    images. temperature: of the softmax that turns activations into probabilities (see `probabilities`), chosen on the
+    validation part. fingerprints: of the content and labels of each part. stopped: the run ended early and cannot be
+    resumed. conditions: versions, threads and similar at the start of training. network: the class of a network from
+    Python; None if the config describes it. in_python: the data were given in Python and are not in a file.
     """
 
     classes: tuple[str, ...]
@@ -46,6 +47,7 @@ class RunMetadata:
     word_dim: int | None = None
     many: bool = False
     fits: float | None = None
+    temperature: float | None = None
     fingerprints: dict[str, str] = field(default_factory=dict)
     stopped: bool = False
     conditions: dict[str, str] = field(default_factory=dict)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
+from typing import Any
 
 from torchcaps._core.errors import check_choice, check_count, check_positive, check_range, input_error
 from torchcaps._core.extensions import imported
 from torchcaps.data import DATASETS
+from torchcaps.data.kinds import PHOTOGRAPHS, picture_kind, tells_left_from_right
 from torchcaps.losses import LOSSES
 from torchcaps.models import MODELS, models_for
 from torchcaps.models.recipes import Recipe, with_options
@@ -16,8 +18,9 @@ from torchcaps.routing import ROUTINGS
 from torchcaps.runs.config import TrainConfig, required
 
 PIXELS = 3 * 32 * 32  # numbers of an image, up to which the paper's weight of reconstructions is right
+MANY_CLASSES = 20  # above which absent classes would be most of a margin loss
 _AUGMENT = {**dict.fromkeys(("toys", "toys-full", "smallnorb"), "norb"), "eth-80": "photo"}
-_AUGMENT |= dict.fromkeys(("cifar-10", "cifar-100"), "photo")
+_AUGMENT |= dict.fromkeys(("cifar-10", "cifar-100"), "mirror")
 
 
 def with_size(config: TrainConfig) -> TrainConfig:
@@ -43,12 +46,37 @@ def for_pixels(recipe: Recipe, numbers: int) -> Recipe:
     return {**recipe, "reconstruction": weight * min(1.0, PIXELS / numbers)}
 
 
+def data_facts(train: Any) -> dict[str, Any]:
+    """What `resolve` has to know of a training part."""
+    texts = train.kind == "texts"
+    pictures = picture_kind(train)
+    return {
+        "examples": len(train),
+        "texts": texts,
+        "several": train.labels_per_image > 1 or (texts and train.many),
+        "numbers": 1 if texts else math.prod(train.image_shape),
+        "classes": len(train.classes),
+        "pictures": pictures,
+        "mirrored": pictures == PHOTOGRAPHS and not tells_left_from_right(train),
+    }
+
+
 def resolve(
-    config: TrainConfig, examples: int, *, several: bool = False, texts: bool = False, numbers: int = 1
+    config: TrainConfig,
+    examples: int,
+    *,
+    several: bool = False,
+    texts: bool = False,
+    numbers: int = 1,
+    classes: int = 2,
+    pictures: str | None = None,
+    mirrored: bool = False,
 ) -> TrainConfig:
     """The config with every option filled in, for this number of training examples.
 
-    several: each image shows more than one object. texts: the data are texts, not images. numbers: of an image.
+    several: an example may have more than one class. texts: the data are texts, not images. numbers: of an image.
+    classes: how many. pictures: "photographs" or "drawings", as `picture_kind` tells them apart; None for neither.
+    mirrored: training may mirror images.
     """
     if config.model is None:
         config = dataclasses.replace(config, model="text" if texts else "efficient")
@@ -62,18 +90,33 @@ def resolve(
         raise input_error(
             "--option dim", "no --vectors beside it", config.vectors, "Drop it: they have their own size."
         )
-    recipe = MODELS[required(config.model)].recipe(config.preset, config.routing, config.iterations)
+    model = MODELS[required(config.model)]
+    recipe = model.recipe(config.preset, config.routing, config.iterations)
     recipe = for_pixels(recipe, numbers)
-    recipe.setdefault("augment", _AUGMENT.get(config.data, "affine"))
+    recipe.setdefault("augment", _AUGMENT.get(config.data, "mirror" if mirrored else "affine"))
+    if config.preset in ("default", "best") and pictures is not None:
+        recipe = _added(recipe, model.picture_recipes.get(pictures, {}))
     if several or texts:
         recipe["augment"] = "none"
         recipe.pop("loss", None)
-    extra = dict(_for_data(config))
-    recipe = with_options(recipe, *extra.pop("option", ())) | extra
+    if config.preset in ("default", "best") and classes > MANY_CLASSES and not several and _independent(config):
+        recipe["loss"] = "cross-entropy"
+    recipe = _added(recipe, _for_data(config))
     own = {text.partition("=")[0] for text in config.option}
     more = tuple(text for text in recipe.pop("option", ()) if text.partition("=")[0] not in own)
     config = dataclasses.replace(config, option=config.option + more)
     return completed(config, recipe, examples)
+
+
+def _independent(config: TrainConfig) -> bool:
+    """Whether the activations of classes are independent, so that a loss must compare them."""
+    return config.routing is None or ROUTINGS[config.routing].readout != "share"
+
+
+def _added(recipe: Recipe, more: Recipe) -> Recipe:
+    """The recipe with the values of another one; options of the model are added to its own."""
+    more = dict(more)
+    return with_options(recipe, *more.pop("option", ())) | more
 
 
 def completed(config: TrainConfig, recipe: Recipe, examples: int) -> TrainConfig:
@@ -118,7 +161,7 @@ def check_imports(owner: str, config: TrainConfig) -> None:
     missing = [file for file in config.imports if file not in imported()]
     if unknown and missing:
         got = f"{unknown[0]}, which this run had from {missing[0]}"
-        remedy = f"If you trust that file, give --import {missing[0]}."
+        remedy = f"If you trust that file, give --import {missing[0]}, or import it in Python."
         raise input_error(owner, "models, routings and data sets that are there", got, remedy)
 
 

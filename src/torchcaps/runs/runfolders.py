@@ -24,9 +24,9 @@ def next_folder(config: TrainConfig, root: Path = Path("runs")) -> Path:
 
 
 def check_new(folder: Path) -> None:
-    """Refuse to begin a run where there is one already, or where there are files of somebody else.
+    """Raise an `InputError` if a folder holds a run or other files.
 
-    What a run that was killed while it began has left is ours.
+    Files left by a run that was killed while it was created do not count.
     """
     names = {name for name in _listed(folder) if not is_temporary(name)}
     if "config.json" in names:
@@ -37,7 +37,7 @@ def check_new(folder: Path) -> None:
 
 
 def check_empty(folder: Path) -> None:
-    """Raise an `InputError` if a folder holds files of others."""
+    """Raise an `InputError` if a folder holds other files."""
     names = {name for name in _listed(folder) if not is_temporary(name)} - {LOCK}
     if names:
         remedy = "Choose another --out."
@@ -54,10 +54,10 @@ def _listed(folder: Path) -> list[str]:
 
 
 def find_runs(root: Path) -> list[Path]:
-    """Run folders at or below `root`, no deeper than three levels.
+    """Run folders at or below `root`, at most three levels deep.
 
-    Links right below `root` are the user's own and count, unless `root` itself is a run, perhaps a stranger's; others
-    that leave `root` are not followed.
+    Links directly below `root` are followed, unless `root` itself is a run, which may be untrusted; other links that
+    leave `root` are not followed.
     """
     found: dict[Path, Path] = {}
     own = not _is_run(root)

@@ -76,7 +76,7 @@ def refused(path: Path, reason: str, remedy: str = "Train or copy it anew.") -> 
 
 
 def first_reason(reason: str) -> str:
-    """The first line of a library's error that says something: torch heads a list of them with a line that does not."""
+    """The first informative line of a library's error; torch starts some of them with a heading."""
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("Error(s) in loading state_dict"):
         lines = lines[1:]

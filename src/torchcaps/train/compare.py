@@ -17,7 +17,7 @@ from torchcaps._core.files import atomic_write, inside
 from torchcaps.analysis.comparison import Comparison, Variant
 from torchcaps.data import make_parts
 from torchcaps.runs.config import TrainConfig, required
-from torchcaps.runs.recipes import check_given, resolve
+from torchcaps.runs.recipes import check_given, data_facts, resolve
 from torchcaps.runs.rundata import limit, read_data
 from torchcaps.runs.runfolders import next_folder
 from torchcaps.train.log import say
@@ -119,10 +119,8 @@ def _equal_budget(configs: dict[tuple[str, ...], TrainConfig]) -> dict[tuple[str
     fair = {}
     for values, config in configs.items():
         parts = limit(make_parts(data, validation=config.validation, test=config.test, seed=config.seed), config)
-        texts = parts.train.kind == "texts"
-        several = parts.train.labels_per_image > 1 or (texts and parts.train.many)
         asked = dataclasses.replace(config, model=first.model)
-        epochs = required(resolve(asked, len(parts.train), several=several, texts=texts).epochs)
+        epochs = required(resolve(asked, **data_facts(parts.train)).epochs)
         fair[values] = dataclasses.replace(config, epochs=epochs)
     return fair
 

@@ -117,7 +117,7 @@ def start(work: Callable[[Path], Any], folder: Path, config: TrainConfig) -> Non
         while not team.join():
             pass
     except KeyboardInterrupt:
-        os.kill(team.pids()[0], signal.SIGINT)  # it ends the run like a single process
+        os.kill(team.pids()[0], signal.SIGINT)  # it handles Ctrl-C as a single process does
         team.processes[0].join()
         for process in team.processes:
             process.kill()
@@ -147,9 +147,9 @@ def _begin(local: int, work: Callable[[Path], Any], folder: Path, environment: d
 
 
 def end_with_parent() -> None:
-    """End this process when its parent has ended in any way.
+    """End this process when its parent has ended for any reason.
 
-    Nobody waits for its work then, it may itself wait half an hour for the others, and it holds the lock of the run.
+    Otherwise it could wait half an hour for other processes, and would keep the lock of the run.
     """
     parent = parent_process()
 

@@ -19,11 +19,11 @@ from torch.utils.data import DataLoader
 from torchcaps._core.device import choose_device
 from torchcaps._core.errors import input_error
 from torchcaps._core.locks import locked
-from torchcaps.analysis.evaluate import evaluate
+from torchcaps.analysis.calibration import validated
 from torchcaps.analysis.vitals import EXAMPLES, vitals
 from torchcaps.data import Splits, Vocabulary, read_vectors
 from torchcaps.losses import loss_of_classes
-from torchcaps.models import Model, TextModel, draws, readout_of
+from torchcaps.models import Model, TextModel, readout_of
 from torchcaps.runs.card import write_card
 from torchcaps.runs.config import TrainConfig, required
 from torchcaps.runs.recipes import check_given
@@ -37,7 +37,7 @@ from torchcaps.train.module import BatchShard, ShardedBatchSampler, TrainingModu
 from torchcaps.train.plan import checked, draft, planned
 from torchcaps.train.prepare import prepare, quiet
 from torchcaps.train.progress import Progress, WholeFiles
-from torchcaps.train.summary import data_summary
+from torchcaps.train.summary import baseline_lines, run_summary
 
 PRECISIONS: dict[str, Literal["32-true", "16-mixed", "bf16-mixed"]] = {
     "float32": "32-true",
@@ -47,9 +47,10 @@ PRECISIONS: dict[str, Literal["32-true", "16-mixed", "bf16-mixed"]] = {
 MANY = 60  # a message is shown if a recipe leads to more epochs
 
 
-def train(config: TrainConfig) -> Run:
+def train(config: TrainConfig, *, compare: bool = False) -> Run:
     """Train with these options and return the finished run. Ctrl-C ends it early, with the best weights so far.
 
+    compare: end with a sentence if a classifier that takes seconds is as good on the validation part.
     With several devices, child processes train while this one waits for them. Under torchrun, the first process creates
     the run, and the others join it.
     """
@@ -63,7 +64,10 @@ def train(config: TrainConfig) -> Run:
         run, parts, model = _begin(checked(config), held)
         if not distributed.asked(config):
             distributed.announce_folder(run.folder)
-            return fit_run(run, parts, model)
+            run = fit_run(run, parts, model)
+            for line in baseline_lines(run, parts) if compare else ():
+                say(line, run.log, error=True)
+            return run
     del parts, model  # the child processes load their own, and the first of them takes the lock
     return _together(run.folder, config)
 
@@ -154,8 +158,8 @@ def fit_run(run: Run, parts: Splits, model: nn.Module, *, calibrated: bool = Fal
         if distributed.this_process().rank:
             return _fit_whole(run, parts, model, calibrated)
         with logged(run.log):
-            for number, line in enumerate([] if run.checkpoint.exists() else data_summary(parts)):
-                say(line, run.log, error=number > 0)
+            for line in [] if run.checkpoint.exists() else run_summary(parts, run.config):
+                say(line, run.log, error=line.startswith("warning"))
             return _fit_whole(_under_conditions(run), parts, model, calibrated)
     except OSError as error:
         remedy = f"Make room, then go on: {run.how_to_resume}"
@@ -262,11 +266,9 @@ def _go(
 
 
 def _finish(run: Run, parts: Splits, model: nn.Module, stopped: bool = False) -> Run:
-    """Load the best weights; write the 99 % quantile of reconstruction errors, for `predict`, and the model card."""
+    """Load the best weights; write what the validation part tells about them, for `predict`, and the model card."""
     run.load_into(model.cpu())
-    if draws(model) and len(parts.validation):
-        errors = evaluate(model, parts.validation).reconstruction_error
-        run = run if errors is None else run.with_metadata(fits=float(errors.quantile(0.99)))
+    run = run.with_metadata(**validated(model, parts.validation))
     if stopped:
         run = run.with_metadata(stopped=True)
     write_card(run)

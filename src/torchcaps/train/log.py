@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from torchcaps._core.arguments import as_called
 from torchcaps._core.errors import InputError
 from torchcaps._core.files import open_own
 from torchcaps._core.neutral import NeutralStream, shown, terminal
@@ -20,6 +21,7 @@ from torchcaps._core.neutral import NeutralStream, shown, terminal
 
 def say(text: str, log: Path | None = None, *, error: bool = False) -> None:
     """Print a text, on stderr if `error` is True, and add it to a log. A closed output does not raise an error."""
+    text = as_called(text)
     if log is not None:
         write_log(log, text)
     stream = sys.stderr if error else sys.stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ from torchcaps.losses import check_several
 from torchcaps.models import Model
 from torchcaps.runs.config import TrainConfig
 from torchcaps.runs.metadata import RunMetadata
-from torchcaps.runs.recipes import check_given, check_imports, resolve, with_size
+from torchcaps.runs.recipes import check_given, check_imports, data_facts, resolve, with_size
 from torchcaps.runs.run import Run
 from torchcaps.runs.rundata import READ, limit, read_data
 from torchcaps.runs.runfolders import check_new
@@ -77,11 +76,7 @@ def planned(config: TrainConfig, data: Labeled | Splits) -> tuple[TrainConfig, S
     fold = None if config.folds is None or config.fold is None else (config.fold, config.folds)
     parts = make_parts(data, validation=config.validation, test=config.test, seed=config.seed, fold=fold)
     parts = limit(parts, config)
-    train = parts.train
-    texts = train.kind == "texts"
-    several = train.labels_per_image > 1 or (texts and train.many)
-    numbers = 1 if texts else math.prod(train.image_shape)
-    return resolve(config, len(train), several=several, texts=texts, numbers=numbers), parts
+    return resolve(config, **data_facts(parts.train)), parts
 
 
 def draft(config: TrainConfig, parts: Splits, words: int = 2, word_dim: int | None = None) -> tuple[Run, Model]:

@@ -71,7 +71,7 @@ class Progress(pl.Callback):
         self.started = 0.0
         self.trained = 0.0  # when the last batch was done
         self.stopped = False
-        self.silent: set[str] = set()  # layers that were told of
+        self.silent: set[str] = set()  # layers that were reported
 
     def state_dict(self) -> dict[str, Any]:
         return {"highest": self.highest, "waited": self.waited, "rows": self.rows, "layers": self.layers}

@@ -1,18 +1,31 @@
-"""What a run is about to learn from, in a few lines: classes, parts, sizes, and what is unusual about them."""
+"""A summary of the data of a run in a few lines: classes, parts, sizes, and warnings."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from torchcaps.analysis.baselines import baselines
+from torchcaps.analysis.evaluate import evaluate
 from torchcaps.data import Labeled, Splits
+from torchcaps.data.kinds import picture_kind
+from torchcaps.runs.config import TrainConfig
+from torchcaps.runs.run import Run
 
-FEW = 5  # training examples of a class, below which there is little to learn from
-UNEVEN = 10.0  # times as many examples of one class as of another
+FEW = 5  # training examples of a class; fewer cause a warning
+UNEVEN = 10.0  # ratio of examples of two classes that causes a warning
 NAMED = 8  # classes that are named
+FEWEST = 10  # validation examples, below which a comparison means nothing
+
+
+def run_summary(parts: Splits, config: TrainConfig) -> list[str]:
+    """Lines on a run that begins: its data, the recipe that suits them, and warnings, which begin with that word."""
+    first, *warnings = data_summary(parts)
+    recipe = recipe_summary(parts, config)
+    return [first, *([] if recipe is None else [recipe]), *warnings]
 
 
 def data_summary(parts: Splits) -> list[str]:
-    """Lines on the data: first what they are, then warnings. Nobody looks at the test part before the end."""
+    """Lines on the data: a description, then warnings. The test part is not used."""
     train = parts.train
     sizes = [len(part) for part in (train, parts.validation)]
     what = {"images": "images", "texts": "texts"}.get(train.kind, "examples")
@@ -25,6 +38,17 @@ def data_summary(parts: Splits) -> list[str]:
     divided = f"{sizes[0]:,} to train, {sizes[1]:,} to validate"
     first = f"{len(train.classes)} classes, {sum(sizes):,} {what}{listed}; {divided}{drawn}"
     return [first, *_warnings(train)]
+
+
+def recipe_summary(parts: Splits, config: TrainConfig) -> str | None:
+    """A line on the options of training and the kind of pictures that they were chosen for; None for other data."""
+    kind = picture_kind(parts.train)
+    if kind is None:
+        return None
+    said = [f"model {config.model}", *config.option, f"augment {config.augment}"]
+    said += [f"loss {config.loss}"] if config.loss else []
+    said += [f"{config.epochs} epochs", f"batch size {config.batch_size}", f"rate {config.lr:g}"]
+    return f"the pictures look like {kind}: {', '.join(said)}"
 
 
 def _counts(parts: Splits) -> dict[str, int]:
@@ -57,3 +81,20 @@ def _warnings(train: Any) -> list[str]:
             "and precision of each class, not at accuracy alone"
         )
     return found
+
+
+def baseline_lines(run: Run, parts: Splits) -> list[str]:
+    """For the end of training: a sentence if a classifier that takes seconds is as good, otherwise nothing."""
+    if len(parts.validation) < FEWEST:
+        return []
+    found = {name: each.accuracy for name, each in baselines(parts.train, parts.validation).items()}
+    if not found:
+        return []
+    name, accuracy = max(found.items(), key=lambda pair: pair[1])
+    own = evaluate(run.load_model(), parts.validation).accuracy
+    if own > accuracy:
+        return []
+    method = {"support vectors": "a support vector machine on edges and colors", "random forest": "a random forest"}
+    said = f"{method.get(name, f'a {name} on words')}, which takes seconds, is right about {accuracy:.1%} of the"
+    compare = f"compare them with torchcaps evaluate {run.folder} --baseline"
+    return ["", f"{said} validation part, this network about {own:.1%}: {compare}"]

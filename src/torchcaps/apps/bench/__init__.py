@@ -1,4 +1,4 @@
-"""How fast torchcaps is, against the textbook version of the same mathematics, in one run: `torchcaps bench`."""
+"""Benchmarks of torchcaps against textbook implementations of the same mathematics: `torchcaps bench`."""
 
 from __future__ import annotations
 

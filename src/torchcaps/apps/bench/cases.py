@@ -1,4 +1,4 @@
-"""What is timed: a layer or a model of torchcaps and its textbook version, on the same weights and inputs."""
+"""Benchmark cases: a layer or a model of torchcaps and its textbook version, on the same weights and inputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Results = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Built:
-    """Two ways to the same numbers, and the tensors that get gradients."""
+    """Two implementations with equal results, and the tensors that get gradients."""
 
     textbook: Callable[[], Results]
     torchcaps: Callable[[], Results]
@@ -34,7 +34,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Case:
-    """A benchmark: how to build it, its usual sizes, and the part of it that counts as forward + backward."""
+    """A benchmark: how to build it, its default sizes, and the part that counts as forward + backward."""
 
     title: str
     build: Callable[..., Built]
@@ -47,7 +47,7 @@ class Case:
 
 
 def step(run: Callable[[], Results], leaves: list[Tensor]) -> None:
-    """Forward, a loss, backward; gradients are thrown away."""
+    """Forward, a loss, backward; gradients are discarded."""
     results = run()
     loss = results[0] if results[0].ndim == 0 else sum((part.square().sum() for part in results), torch.zeros(()))
     loss.backward()

@@ -1,4 +1,4 @@
-"""An exported network, computed by onnxruntime, against the same network in torch: how soon, and how many at once."""
+"""An exported network in onnxruntime against the same network in torch: latency and throughput."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCHES = (1, 64)
 
 
 def time_export(repeats: int) -> list[dict[str, Any]]:
-    """Time the forward pass of `efficient` for 28 x 28 images both ways, and print a row for each size of batch."""
+    """Time the forward pass of `efficient` for 28 x 28 images on both sides, and print a row for each batch size."""
     print("efficient, forward, exported")
     torch.manual_seed(0)
     model = create_model("efficient", image_shape=(1, 28, 28), classes=10, decoder=False).eval()

@@ -1,4 +1,4 @@
-"""What this machine can do, and which backends of the votes engine serve here: for `doctor`, and above benchmarks."""
+"""The capabilities of this machine and the backends of the votes engine: for `doctor` and above benchmarks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGES = ("numpy", "lightning", "triton", "onnxruntime", "huggingface_hub", "t
 
 
 def machine_lines(device: torch.device) -> list[str]:
-    """What this machine is, in a few lines that fit an issue."""
+    """A description of this machine in a few lines, for bug reports."""
     memory = available_memory()
     lines = [
         f"torchcaps {__version__}, torch {torch.__version__}, Python {platform.python_version()}",
@@ -58,7 +58,7 @@ def _gpu() -> str:
 
 
 def plan_lines(device: torch.device) -> list[str]:
-    """Which backend makes the votes of two common layers on this device, and why others do not."""
+    """The backend that computes the votes of two common layers on this device, and why others do not."""
     cases: dict[str, tuple[RoutedLayer, Capsules]] = {
         "dense, dynamic routing": (DenseCapsules(1152, 10, 8, 16), _children((16, 1152), 8)),
         "convolution, EM routing": (

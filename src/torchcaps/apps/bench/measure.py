@@ -1,4 +1,4 @@
-"""Time, peak memory, and what the machine could do."""
+"""Time, peak memory, and the peak performance of the machine."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Run = Callable[[], Any]
 
 
 def interleaved(runs: dict[str, Run], repeats: int, device: torch.device | None = None) -> dict[str, list[float]]:
-    """Seconds of each run, in turns, so that a noisy machine is noisy for all; a first turn warms up.
+    """The seconds of each run. Runs alternate, so that noise affects all alike; the first round is a warm-up.
 
-    device: the one that computes; where that is no CPU, a run ends when the device has done all its work.
+    device: the one that computes; unless it is a CPU, a run is timed until the device has finished.
     """
     times: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(repeats + 1):
@@ -35,13 +35,13 @@ def interleaved(runs: dict[str, Run], repeats: int, device: torch.device | None 
 
 
 def wait_for(device: torch.device | None) -> None:
-    """Wait until a device has done what it was asked to do."""
+    """Wait until a device has finished."""
     if device is not None and device.type != "cpu":
         torch.get_device_module(device).synchronize()
 
 
 def peak_on_device(run: Run, device: torch.device) -> int:
-    """The most bytes that a run takes on a GPU, beside what was there before."""
+    """The peak GPU memory of a run in bytes, beside what was allocated before."""
     torch.cuda.synchronize(device)
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
@@ -55,7 +55,7 @@ def middle(values: list[float]) -> float:
 
 
 def peak_memory(make: Callable[..., Run], *arguments: Any) -> int | None:
-    """The bytes that a run needs beside what it was given, in a process of its own; None where that cannot be seen."""
+    """The peak memory of a run in bytes beside its inputs, in a separate process; None if it cannot be measured."""
     if sys.platform == "win32":
         return None
     context = multiprocessing.get_context("spawn")
@@ -78,7 +78,7 @@ def _watch(pipe: Any, make: Callable[..., Run], arguments: tuple[Any, ...], thre
     run = make(*arguments)
     forget = Path("/proc/self/clear_refs")
     if forget.exists():
-        forget.write_text("5")  # the highest so far is what there is now
+        forget.write_text("5")  # resets the peak to the current usage
     before = highest_memory()
     run()
     after = highest_memory()
@@ -86,7 +86,7 @@ def _watch(pipe: Any, make: Callable[..., Run], arguments: tuple[Any, ...], thre
 
 
 def machine_peaks(device: torch.device | None = None) -> tuple[float, float]:
-    """What a large matrix product and a large copy reach here: operations and bytes a second, in float32."""
+    """The performance of a large matrix product and a large copy: operations and bytes per second, in float32."""
     square = torch.randn(1536, 1536, device=device)
     room = torch.empty_like(square)
     product = min(interleaved({"product": lambda: torch.mm(square, square, out=room)}, 7, device)["product"])

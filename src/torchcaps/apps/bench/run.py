@@ -1,4 +1,4 @@
-"""Run benchmarks: check that both sides give the same numbers, time them in turns, and say what came out."""
+"""Run benchmarks: check that both sides give the same results, time them in turns, and print a table."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def bench(
     out: Path | None = None,
     device: torch.device | None = None,
 ) -> list[dict[str, Any]]:
-    """Time these cases (all of them if none is named), print a table, and write the figures to a file if asked."""
+    """Time these cases (default: all), print a table, and optionally write the figures to a file."""
     device = torch.device("cpu") if device is None else device
     print("\n".join(machine_lines(device)), "\n")
-    with device:  # the tensors of both sides are made there
+    with device:  # the tensors of both sides are created there
         return _bench(names, repeats, memory, out, device)
 
 
@@ -135,7 +135,7 @@ def _memory(name: str) -> dict[str, Any]:
 
 
 def _memory_on(name: str, device: torch.device) -> dict[str, Any]:
-    """Peak memory on a GPU, at the batch sizes that both sides have."""
+    """Peak memory on a GPU, at the batch sizes that both sides support."""
     found: dict[str, dict[int, int]] = {}
     for side in SIDES:
         found[side] = {batch: peak_on_device(_one_step(name, side, batch), device) for batch in MEMORY[name][side]}
@@ -153,7 +153,7 @@ Curves = dict[str, dict[str, dict[str, list[float]]]]  # case, size, side: milli
 
 
 def growth(repeats: int, out: Path) -> Path:
-    """How the cost of a layer grows with each of its sizes, as a picture."""
+    """A figure of the time of a layer as a function of each of its sizes."""
     curves: Curves = {}
     for name, sizes in GROWTH.items():
         for size, values in sizes.items():

@@ -1,4 +1,4 @@
-"""A training step of `matrix-small` on one thread: seconds of the processor, and operations of torch."""
+"""A training step of `matrix-small` on one thread: CPU seconds, and number of torch operations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCH, ITERATIONS = 32, 2
 
 
 def time_step(repeats: int) -> list[dict[str, Any]]:
-    """Print and give the seconds of steps, of one thread, whatever else the machine does, and the operations of one."""
+    """Print and return the CPU seconds of steps on one thread, and the number of operations of one step."""
     print(f"matrix-small, training step on one thread, batch {BATCH}, {ITERATIONS} iterations")
     torch.manual_seed(0)
     model = create_model("matrix-small", image_shape=(1, 32, 32), classes=5, iterations=ITERATIONS)
@@ -43,5 +43,5 @@ def time_step(repeats: int) -> list[dict[str, Any]]:
         torch.set_num_threads(threads)
     operations = sum(1 for event in seen.events() or [] if event.name.startswith("aten::"))
     print(f"  {'CPU seconds':16}{middle(seconds):.3f} ({min(seconds):.3f}-{max(seconds):.3f})", flush=True)
-    print(f"  {'operations':16}{operations:,} of torch, those inside of others counted too", flush=True)
+    print(f"  {'operations':16}{operations:,} of torch, nested ones included", flush=True)
     return [{"case": "matrix-small", "work": "step", "seconds": seconds, "operations": operations}]

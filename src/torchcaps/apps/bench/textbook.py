@@ -1,6 +1,6 @@
-"""Capsule layers as most public code writes them: broadcast products, everything kept. The baseline; frozen.
+"""Capsule layers as in most public code: broadcast products that keep all tensors. The baseline; frozen.
 
-Same mathematics as torchcaps, weights in the same shapes, and nothing else shared with it.
+The same mathematics as torchcaps, weights in the same shapes, and no shared code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One page on a run: what was learned from what, how well, where it fails, and what its capsules do."""
+"""An HTML report of a run: data, training, accuracy, mistakes, and what its capsules do."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SECTIONS: tuple[Callable[[Subject], str], ...] = (
 def write_report(
     run: Run, path: Path, *, data_dir: Path | None = None, count: int = 500, device: torch.device | str = "cpu"
 ) -> Path:
-    """Write the page of a run. count: how many examples the slower sections look at."""
+    """Write the report of a run. count: the number of examples of the slower sections."""
     model = run.load_model().to(device)
     parts = parts_for(run, None, data_dir)
     if not len(parts.test):

@@ -1,4 +1,4 @@
-"""Sections on what was learned from what, and how well."""
+"""Sections on data, training and accuracy."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def test(subject: Subject) -> str:
         found = result.scores()
         parts.append(pages.table([(name.replace("_", " "), f"{value:.2%}") for name, value in found.items()]))
     if result.labels.shape[-1] == 1:
-        parts.append(pages.picture(confusion_figure(result), "which classes are taken for which"))
+        parts.append(pages.picture(confusion_figure(result), "confusion matrix"))
     return "".join(parts)
 
 
 def viewpoints(subject: Subject) -> str:
-    """Where training showed some viewpoints only: how the others went."""
+    """For training on some viewpoints: the accuracy on novel ones."""
     if subject.parts.novel is None:
         return ""
     results = {"familiar": subject.result, "novel": evaluate(subject.model, subject.parts.novel)}
@@ -80,7 +80,7 @@ def viewpoints(subject: Subject) -> str:
     for name, result in results.items():
         low, high = (1 - end for end in reversed(result.error_interval))
         rows.append((name, f"{result.count:,}", f"{result.accuracy:.2%}", f"{low:.2%} to {high:.2%}"))
-    words = pages.paragraph("Novel viewpoints are those that training did not show.")
+    words = pages.paragraph("Novel viewpoints are not in the training data.")
     table = pages.table(rows, ["viewpoints", "examples", "accuracy", "95 % interval"])
     return pages.heading("New viewpoints") + words + table
 
@@ -93,14 +93,14 @@ def cases(subject: Subject) -> str:
     title = pages.heading("Right and wrong")
     if subject.parts.test.kind == "images":
         figure = examples_figure(subject.model, subject.parts.test, subject.result)
-        return title + pages.picture(figure, "images answered rightly and wrongly")
+        return title + pages.picture(figure, "right and wrong predictions")
     rows = []
     for row in worst_mistakes(subject.result, 10).tolist():
         truth = _names(subject, subject.result.shown[row])
         answer = _names(subject, subject.result.said[row])
         rows.append((truth, answer, f"{float(subject.result.activations[row].max()):.2f}", _short(subject, row)))
     if not rows:
-        return title + pages.paragraph("No example was answered wrongly.")
+        return title + pages.paragraph("All predictions are right.")
     return title + pages.table(rows, ["truth", "answer", "activation", "text" if subject.texts else "row"])
 
 
@@ -114,7 +114,7 @@ def _short(subject: Subject, row: int) -> str:
 
 
 def words(subject: Subject) -> str:
-    """Of texts: which words decided, for some that were answered rightly."""
+    """For texts: which words decided, for some right predictions."""
     from torchcaps.analysis.explain import explain_texts, html_section
     from torchcaps.models import TextCapsules
 
@@ -123,13 +123,13 @@ def words(subject: Subject) -> str:
     right = subject.result.right.nonzero().squeeze(-1)[:6].tolist()
     texts = [subject.parts.test.texts[row][:600] for row in right]
     sections = "".join(html_section(one) for several in explain_texts(subject.run, texts, top=3) for one in several)
-    words = "The darker the ground of a word, the stronger its connection to the class."
+    words = "The darker the background of a word, the stronger its connection to the class."
     return pages.heading("Which words decided") + pages.paragraph(words) + sections
 
 
 def commands(subject: Subject) -> str:
     run = subject.run
-    if run.config.model is None or run.metadata.in_python:  # no command can make it again
+    if run.config.model is None or run.metadata.in_python:  # there is no command that reproduces it
         return ""
     lines = [command_of(run.config), f"torchcaps evaluate {run.folder}", f"torchcaps report {run.folder}"]
     made = [name for name in ("attack", "jumble", "strange") if run.path(name, "results.json").exists()]

@@ -33,15 +33,17 @@ def reconstructions(subject: Subject) -> str:
     test, classes = subject.parts.test, subject.run.metadata.classes
     if subject.run.metadata.labels_per_image > 1:
         figure = apart_figure(take_apart(subject.model, test), classes)
-        words = "Images of two things, taken apart: each class capsule draws its own."
+        words = "Images of two objects, segmented: each is reconstructed from its class capsule."
     else:
         figure = triples_figure(draw_triples(subject.model, test), classes)
         words = (
-            "Below each image what its capsule draws. (label, answer, drawn from): mistakes are drawn twice, from the "
-            "capsule of the answer and from that of the truth."
+            "Below each image is its reconstruction, with (label, prediction, reconstructed class). Mistakes are shown "
+            "twice: from the predicted class and from the true one."
         )
     return (
-        pages.heading("Reconstructions") + pages.paragraph(words) + pages.picture(figure, "images and their drawings")
+        pages.heading("Reconstructions")
+        + pages.paragraph(words)
+        + pages.picture(figure, "images and their reconstructions")
     )
 
 
@@ -51,9 +53,9 @@ def dimensions(subject: Subject) -> str:
     (row,) = spread(subject.result, 1).tolist() or [0]
     image = subject.parts.test.batch(_row(row)).inputs[0]
     figure = sheet_figure(perturb(subject.model, image), subject.run.metadata.classes)
-    words = "Each row moves one dimension of the winning pose; what changes in the drawing is what the dimension means."
+    words = "Each row changes one dimension of the winning pose; the effect on the reconstruction is its meaning."
     title = pages.heading("What the dimensions of a pose mean")
-    return title + pages.paragraph(words) + pages.picture(figure, "drawings while one dimension moves")
+    return title + pages.paragraph(words) + pages.picture(figure, "reconstructions while one dimension changes")
 
 
 def trees(subject: Subject) -> str:
@@ -65,7 +67,7 @@ def trees(subject: Subject) -> str:
         tree = routing_tree(trace_image(subject.model, image))
         figure = tree_figure(tree, subject.run.metadata.classes, tree_maps(subject.model, image, tree))
         parts.append(pages.picture(figure, f"the routing tree of test image {row}"))
-    words = "The strongest parts of an image on their way to its class; the wider a line, the stronger the coupling."
+    words = "The strongest paths from parts of an image to its class; wider lines are stronger couplings."
     return pages.heading("Routing trees") + pages.paragraph(words) + "".join(parts)
 
 
@@ -96,7 +98,7 @@ def routing_health(subject: Subject) -> str:
 
 @dataclass(frozen=True)
 class Question:
-    """A command that questions a run: what its section says, and the pictures that it leaves, with their texts."""
+    """A command that analyzes a run: the text of its section, and the figures that it saves, with their captions."""
 
     title: str
     words: str
@@ -106,25 +108,24 @@ class Question:
 QUESTIONS = {
     "attack": Question(
         "Attacks",
-        "Images changed so that a wrong class becomes likelier, by at most epsilon in every pixel.",
-        {"curve.png": "accuracy under attack", "examples.png": "attacked images with the answers to them"},
+        "Images changed towards a wrong prediction, by at most epsilon in every pixel.",
+        {"curve.png": "accuracy under attack", "examples.png": "attacked images with their predictions"},
     ),
     "jumble": Question(
         "Jumbled parts",
-        "A capsule should fall silent when all the parts of a thing are there, but not where they belong.",
-        {"examples.png": "jumbled images with the answers to them", "confidence.png": "how sure the answers are"},
+        "A capsule should not be active if all parts of an object are present, but in wrong places.",
+        {"examples.png": "jumbled images with their predictions", "confidence.png": "histograms of the confidence"},
     ),
     "strange": Question(
         "Strange images",
-        "Images unlike those of training, told from known ones by the error of their reconstruction, and by the "
-        "confidence of the answer.",
-        {"roc.png": "strange images found over false alarms"},
+        "Out-of-distribution images, detected by the reconstruction error and by the confidence of the prediction.",
+        {"roc.png": "ROC curve: strange images found over false alarms"},
     ),
 }
 
 
 def question(name: str, subject: Subject) -> str:
-    """What a command has found of this run, if it was called."""
+    """The results of a command for this run, if it was run."""
     asked, run = QUESTIONS[name], subject.run
     if not run.path(name, "results.json").exists():
         return ""

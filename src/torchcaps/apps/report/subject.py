@@ -1,4 +1,4 @@
-"""What the sections of a report look at."""
+"""The data that the sections of a report share."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torchcaps.runs.run import Run
 
 @dataclass(frozen=True)
 class Subject:
-    """A run with its model, its data, and its answers to the test part.
+    """A run with its model, its data, and its predictions for the test part.
 
-    count: how many test examples the slower sections look at.
+    count: the number of test examples of the slower sections.
     """
 
     run: Run

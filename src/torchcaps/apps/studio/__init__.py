@@ -1,1 +1,1 @@
-"""A page in the browser to play with routing, digits and trees. `server` translates JSON, the library computes."""
+"""An interactive page on routing, digits and trees. `server` translates JSON; the library computes."""

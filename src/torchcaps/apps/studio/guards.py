@@ -1,4 +1,4 @@
-"""What stands before the studio: whom it answers, how much it reads, and what browsers are told about it."""
+"""The security of the studio: allowed hosts and origins, limits on requests, and security headers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 BODY = 2_000_000  # bytes: an image of 512 x 512 pixels with some room
-SHORT = 65_536  # bytes of a body that needs no place
-PLACES = 4  # long bodies that are held at once
-WAIT = 2.0  # seconds that a long body waits for a place
+SHORT = 65_536  # bytes of a body that is not limited in number
+PLACES = 4  # longer bodies at the same time
+WAIT = 2.0  # seconds that a longer body waits for its turn
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -37,10 +37,10 @@ HEADERS = {
 
 
 class Guard:
-    """Refuses what no page of ours would ask, before the app sees it, and adds `HEADERS` to every answer.
+    """Rejects requests that the page would not send, before the app sees them, and adds `HEADERS` to every response.
 
-    A page of another site can make a browser send requests here. It is told apart by its Origin; and where it makes its
-    own name point to this machine (DNS rebinding), by the Host that the browser then sends.
+    A page of another site can make a browser send requests here. It is recognized by its Origin header or, if its
+    domain name resolves to this machine (DNS rebinding), by its Host header.
     """
 
     def __init__(self, app: App, host: str = "127.0.0.1") -> None:
@@ -54,7 +54,7 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return
-        with ExitStack() as held:  # until the answer begins
+        with ExitStack() as held:  # until the response starts
 
             async def send_guarded(message: Message) -> None:
                 held.close()
@@ -73,7 +73,7 @@ class Guard:
                 return
             size = max(map(int, _values(scope, b"content-length")), default=0)
             if size > SHORT and not await self._placed(held):
-                await _read(receive, keep=False)  # who is still sending would not hear the answer
+                await _read(receive, keep=False)  # a client that is still sending would not read the response
                 sentence = f"studio: expected at most {PLACES} long questions at once, got more. Ask again in a second."
                 await JSONResponse({"error": sentence}, 503, {"Retry-After": "1"})(scope, receive, send_guarded)
                 return
@@ -84,7 +84,7 @@ class Guard:
             await self.app(scope, receive, send_guarded)
 
     async def _placed(self, held: ExitStack) -> bool:
-        """Wait a little for one of the places for long bodies."""
+        """Wait a short time for one of the slots for long bodies."""
         try:
             await asyncio.wait_for(self.places.acquire(), WAIT)
         except asyncio.TimeoutError:  # another error than TimeoutError in Python 3.10
@@ -113,8 +113,8 @@ class Guard:
 def answers_to(named: str, host: str) -> bool:
     """Whether a server that listens at `host` may be called by this Host header.
 
-    At a loopback address only by such, and localhost; elsewhere by any address in numbers, which nobody can make point
-    here, by the name it was given, and by the name of the machine.
+    At a loopback address: only loopback addresses and localhost. Elsewhere: any numerical address, which needs no DNS,
+    the name that it listens at, and the name of the machine.
     """
     try:
         name = urlsplit(f"//{named}").hostname or ""
@@ -133,7 +133,7 @@ def answers_to(named: str, host: str) -> bool:
 
 
 def is_local(host: str) -> bool:
-    """Does this address reach this machine only?"""
+    """Whether this address reaches this machine only."""
     if host == "localhost":
         return True
     try:
@@ -147,7 +147,7 @@ def _values(scope: MutableMapping[str, Any], header: bytes) -> list[str]:
 
 
 async def _read(receive: Receive, keep: bool = True) -> bytes:
-    """The body of a request, or what came of it before the asker went; the server holds it to its Content-Length."""
+    """The body of a request, or the part received before the client left; the server enforces its Content-Length."""
     body = bytearray()
     more = True
     while more:
@@ -159,7 +159,7 @@ async def _read(receive: Receive, keep: bool = True) -> bytes:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """Hand a body that was read already to the app; after that, whatever comes."""
+    """Pass a body that was already read to the app, then all further messages."""
     told = False
 
     async def receive_again() -> Message:

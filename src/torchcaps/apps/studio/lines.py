@@ -1,4 +1,4 @@
-"""The connections of the studio: how many there may be, and how long one may let the server wait."""
+"""The connections of the studio: their maximum number, and timeouts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ PATIENCE = 10.0  # seconds for the headers of a request, for its body, and for t
 
 
 class Line(H11Protocol):
-    """A connection that is cut when it has let the server wait for `PATIENCE`; bytes that drip in do not count.
+    """A connection that is closed when the server has waited for it for `PATIENCE`; slow bytes do not extend this.
 
-    Where there are more than `MOST`, the one that the server has waited for longest is cut: who comes in between a
-    thousand slow ones and asks at once is answered.
+    If there are more than `MOST`, the one that the server has waited for longest is closed, so that a fast client is
+    served among a thousand slow ones.
     """
 
     since = 0.0  # when the server began to wait
-    seen: Any = None  # the request that it saw last
+    seen: Any = None  # the last request
     watch: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -40,12 +40,12 @@ class Line(H11Protocol):
         super().connection_lost(exc)
 
     def waits(self) -> bool:
-        """Is it the other side's turn: to ask, to send the body, or to take the answer?"""
+        """Whether it is the client's turn: to send a request, its body, or to read the response."""
         return self.cycle is None or self.cycle.more_body or self.cycle.response_started
 
     def cut(self) -> None:
         self.connections.discard(self)
-        self.transport.abort()  # to close would wait until the answer is taken
+        self.transport.abort()  # close would wait until the response is read
 
     def _begin(self) -> None:
         self.seen, self.since = self.cycle, self.loop.time()

@@ -23,10 +23,10 @@ from torchcaps.runs.run import Run
 
 @dataclass(frozen=True)
 class Network:
-    """A trained network for images. kind: the name of its model; load: gives images to show it.
+    """A trained network for images. kind: the name of its model; load: returns images to show.
 
-    These are the test part of a run. To the networks that come along they are digits of mnist-5k, which are among those
-    that such a network may have been trained on.
+    The images are the test part of a run. For pretrained networks of the package they are digits of mnist-5k, which may
+    be among their training data.
     """
 
     name: str
@@ -39,16 +39,16 @@ class Network:
 
     @cached_property
     def data(self) -> Examples:
-        """Images to show it; read when first asked for."""
+        """The images to show; loaded on first use."""
         return self.load()
 
     @cached_property
     def placed(self) -> bool:
-        """Do its parts stand at places of the image, more than one?"""
+        """Whether its parts have positions in the image, more than one."""
         return isinstance(self.model, CapsuleModel) and len(receptive_fields(self.model).flatten(0, 1)) > 1
 
     def describe(self) -> dict[str, Any]:
-        """What the page must know of it."""
+        """The data that the page needs about it."""
         layers = self.model.routed_layers if isinstance(self.model, CapsuleModel) else []
         routing = layers[-1].routing if layers else None
         return {
@@ -65,7 +65,7 @@ class Network:
         }
 
     def image(self, pixels: Any) -> Tensor:
-        """An image [c h w] from 0 to 1 from rows of pixels from 0 to 255, or from one such for each channel."""
+        """An image [c h w] from 0 to 1, from rows of pixels from 0 to 255, or such rows for each channel."""
         expected, remedy = f"pixels {shape_text(self.model.image_shape)} for {self.name}", "Send an image of this size."
         try:
             image = torch.tensor(pixels, dtype=torch.float32)
@@ -77,13 +77,13 @@ class Network:
         return image / 255
 
     def pixels(self, image: Tensor) -> Any:
-        """The other way round: rows of whole numbers, one such for each channel where there are several."""
+        """The inverse: rows of integers, for each channel if there are several."""
         whole = (image.detach().clamp(0, 1) * 255).round().int()
         return (whole[0] if len(whole) == 1 else whole).tolist()
 
 
 def shipped_networks() -> list[Network]:
-    """All networks that come with the package."""
+    """All pretrained networks of the package."""
     return [_shipped(name) for name in PRETRAINED]
 
 
@@ -101,7 +101,7 @@ def _shipped(name: str) -> Network:
 
 
 def run_networks(folders: Sequence[Path], data_dir: Path | None = None) -> list[Network]:
-    """The networks of these runs; those that are not for images are refused."""
+    """The networks of these runs; an `InputError` for runs that are not on images."""
     networks: list[Network] = []
     for folder in folders:
         run = Run.open(folder)
@@ -131,6 +131,6 @@ def run_networks(folders: Sequence[Path], data_dir: Path | None = None) -> list[
 
 
 def _accuracy(run: Run) -> float | None:
-    """On the test part, if `torchcaps evaluate` has written it down."""
+    """The test accuracy, if `torchcaps evaluate` has saved it."""
     found = test_result(run)
     return None if found is None else found["accuracy"]

@@ -1,4 +1,4 @@
-"""The rooms of the studio: a question from the page in, what the library answers out, both ready for JSON."""
+"""The requests of the studio: validated input from the page, results of the library, both as JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LAYOUTS = ("rows", "channels")
 
 
 def _layout(pixels: Any) -> str:
-    """Rows, or rows for each channel? Told by how deep the first pixel lies."""
+    """Whether pixels are rows, or rows for each channel, judged by the depth of the first pixel."""
     for _ in range(2):
         pixels = pixels[0] if isinstance(pixels, list) and pixels else None
     return LAYOUTS[isinstance(pixels, list)]
@@ -51,14 +51,14 @@ class _Asked(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _few(cls, given: Any) -> Any:
-        """Each field too many would be a input_error with a page of its own: they are counted first."""
+        """Count unknown fields first, because pydantic would report each of them."""
         if isinstance(given, dict) and len(given) > FIELDS:
             raise PydanticCustomError("too_long", "too many", {"max_length": FIELDS, "actual_length": len(given)})
         return given
 
 
 class ClustersAsked(_Asked):
-    """Cluster points of the plane."""
+    """Cluster points in the plane."""
 
     points: Annotated[
         list[Annotated[list[Coordinate], Field(min_length=2, max_length=2)]],
@@ -79,13 +79,13 @@ class DigitAsked(_Asked):
 
 
 class ImageAsked(DigitAsked):
-    """Look into what a network does with an image, for one class; left out, the most active."""
+    """Analyze a network's processing of an image, for one class; default: the most active one."""
 
     label: Class | None = None
 
 
 class PoseAsked(_Asked):
-    """Draw a pose of a class."""
+    """Reconstruct from a pose of a class."""
 
     network: str
     label: Class
@@ -112,10 +112,7 @@ def clusters_room(asked: ClustersAsked) -> dict[str, Any]:
 
 
 def examples_room(network: Network, count: int) -> dict[str, Any]:
-    """Some images to show a network, of all classes alike and in their order; of pairs, the first ones.
-
-    The same ones every time.
-    """
+    """Fixed images to show a network, balanced and ordered by class; of generated pairs, the first ones."""
     data = network.data
     rows = torch.arange(min(count, len(data)))
     if isinstance(data, ImageSet):
@@ -196,7 +193,7 @@ def _label(network: Network, label: int) -> int:
 
 
 def _reach(largest: float) -> float:
-    """How far sliders go on both sides: 0.75, or a quarter beyond the largest number, in steps of 0.25."""
+    """The range of sliders: 0.75, or a quarter beyond the largest number, in steps of 0.25."""
     return max(0.75, -(-1.25 * largest // 0.25) * 0.25)
 
 
@@ -227,7 +224,7 @@ def _edge(edge: Edge) -> dict[str, Any]:
 
 
 def _maps(network: Network, tree: Tree) -> dict[int, Any]:
-    """What moves each part, for parts that see the whole image: rows of whole numbers from 0 to 255."""
+    """The influence of pixels on each part, for parts that see the whole image: rows of integers from 0 to 255."""
     assert isinstance(network.model, CapsuleModel)
     leaves = {number: node.number for number, node in enumerate(tree.nodes) if node.layer == 0}
     if not leaves:

@@ -1,4 +1,4 @@
-"""The routings that the clusters room offers, with the options that their classes offer as controls."""
+"""The routings of the clusters room, with the options that their classes offer as controls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def offered() -> tuple[str, ...]:
 
 
 def options_of(name: str) -> dict[str, Option]:
-    """The controls of a routing, made from what its class says of its options."""
+    """The controls of a routing, as declared by its class."""
     kind = ROUTINGS[name]
     return {word: _option(control) for word, control in controls_of(kind).items()}
 
@@ -36,7 +36,7 @@ def _option(control: Control) -> Option:
 
 
 def describe_routings() -> list[dict[str, Any]]:
-    """What the page must know of every routing that it offers."""
+    """The data that the page needs about every routing."""
     described = []
     for name in offered():
         defaults = ROUTINGS[name].options()
@@ -59,7 +59,7 @@ def describe_routings() -> list[dict[str, Any]]:
 
 
 def read_options(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The options of a routing as the library takes them; what is not offered is refused."""
+    """The options of a routing as Python values; an `InputError` for unknown ones."""
     known = options_of(name)
     for word, value in given.items():
         if word not in known:
@@ -87,7 +87,7 @@ def _wanted(told: Option) -> str:
 
 
 def _title(name: str) -> str:
-    """The first sentence of the file that holds a routing: what it clusters, and how."""
+    """The first sentence of the module of a routing: what it clusters, and how."""
     text = (inspect.getmodule(ROUTINGS[name]) or ROUTINGS[name]).__doc__ or ""
     return text.strip().split("\n", 1)[0].rstrip(".").split(": Algorithm")[0] + "."
 

@@ -1,4 +1,4 @@
-"""The server of the studio: routes, errors as sentences, and a port that is free."""
+"""The server of the studio: routes, error messages, and the choice of a free port."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from torchcaps.apps.studio.networks import Network
 from torchcaps.apps.studio.routings import describe_routings
 
 STATIC = Path(__file__).parent / "static"
-# Not left to the machine, whose own list may call a script plain text, which browsers refuse.
+# Explicit, because the system's list may give scripts another type, which browsers reject.
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-# What pydantic finds wrong, in the words of all messages.
+# The errors of pydantic, in the words of all messages.
 WANTED = {
     "float_type": "a number",
     "finite_number": "a finite number",
@@ -44,7 +44,7 @@ WANTED = {
 }
 PORT = 8760
 TRIES = 40  # ports to try
-HEAD = 16_384  # bytes of the headers of a request
+HEAD = 16_384  # bytes of request headers
 
 
 def create_app(networks: Sequence[Network], host: str = "127.0.0.1") -> FastAPI:
@@ -64,7 +64,7 @@ def create_app(networks: Sequence[Network], host: str = "127.0.0.1") -> FastAPI:
         return known[name]
 
     async def answer(request: Request, work: Callable[[], dict[str, Any]]) -> Response:
-        """One question at a time, beside the loop; those whose asker has gone are not worked on."""
+        """Run one request at a time, outside the event loop; requests of disconnected clients are skipped."""
         async with turn:
             if await request.is_disconnected():
                 return Response(status_code=499)
@@ -74,7 +74,9 @@ def create_app(networks: Sequence[Network], host: str = "127.0.0.1") -> FastAPI:
                 raise
             except Exception as error:
                 traceback.print_exc()
-                sentence = f"studio: expected to have an answer, got {type(error).__name__}. The terminal tells more."
+                sentence = (
+                    f"studio: expected to have an answer, got {type(error).__name__}. See the terminal for details."
+                )
                 return JSONResponse({"error": sentence}, 500)
 
     @app.get("/{name}")
@@ -125,7 +127,7 @@ def create_app(networks: Sequence[Network], host: str = "127.0.0.1") -> FastAPI:
 
 
 def _as_json(work: Callable[[], dict[str, Any]]) -> Response:
-    """What a room says; numbers that JSON does not know are refused."""
+    """The JSON of a result; an `InputError` for NaN and infinity."""
     told = work()
     try:
         text = json.dumps(told, allow_nan=False, separators=(",", ":"))
@@ -154,14 +156,14 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
 
 
 def _forget(error: BaseException | None) -> None:
-    """Let go of the frames that an error went through: they hold the parsed body, and the error itself, for long."""
+    """Clear the traceback of an error, whose frames would keep the parsed body in memory."""
     while error is not None:
         error.__traceback__ = None
         error = error.__cause__ or error.__context__
 
 
 def _sentence(error: RequestValidationError) -> str:
-    """The first of what is wrong, in the one form of all messages."""
+    """The first validation error, in the form of all messages."""
     first = error.errors()[0]
     kind, told = first["type"], first.get("ctx", {})
     where = ".".join(str(place) for place in first["loc"][1:] if place not in rooms.LAYOUTS)[:80]
@@ -181,22 +183,24 @@ def _sentence(error: RequestValidationError) -> str:
 
 
 def free_socket(host: str, port: int | None) -> socket.socket:
-    """A socket at this port; left out, at the first free one from `PORT` on."""
+    """A socket at this port; default: at the first free one from `PORT` on."""
     if port is not None:
         check_range("studio", "port", port, 0, 65535)
     if not host.strip():
-        raise input_error("studio", "an address to listen at", repr(host), "Leave --host out, or say 0.0.0.0 for all.")
+        raise input_error(
+            "studio", "an address to listen at", repr(host), "Leave --host out, or use 0.0.0.0 for all addresses."
+        )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     reason = ""
     for tried in [port] if port is not None else range(PORT, PORT + TRIES):
-        # With the protocol named, asyncio sends small answers at once; else each waits 40 ms to be acknowledged.
+        # With an explicit protocol asyncio disables Nagle's algorithm, which delays small responses by 40 ms.
         found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         if os.name == "posix":  # elsewhere it would let two servers share a port
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((host, tried))
             found.listen(64)
-        except (OSError, UnicodeError) as error:  # the second for what is no name at all
+        except (OSError, UnicodeError) as error:  # UnicodeError for invalid host names
             found.close()
             reason = getattr(error, "strerror", None) or str(error)
             if getattr(error, "errno", None) != errno.EADDRINUSE:
@@ -208,19 +212,19 @@ def free_socket(host: str, port: int | None) -> socket.socket:
 
 
 def address_of(listening: socket.socket, host: str) -> str:
-    """What to type into a browser of this machine."""
+    """The URL for a browser on this machine."""
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     shown = f"[{shown}]" if ":" in shown else shown
     return f"http://{shown}:{listening.getsockname()[1]}/"
 
 
 def make_server(app: FastAPI) -> uvicorn.Server:
-    """A server that is quiet, and done soon after Ctrl-C; `run(sockets=[...])` starts it."""
+    """A server without logs that stops soon after Ctrl-C; `run(sockets=[...])` starts it."""
     config = uvicorn.Config(
         app,
         http=Line,
         ws="none",
-        log_level="error",  # a warning for each broken request would let others fill the terminal
+        log_level="error",  # warnings about invalid requests would let clients fill the terminal
         access_log=False,
         server_header=False,
         timeout_keep_alive=5,
