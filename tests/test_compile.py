@@ -31,10 +31,10 @@ ROUTING_CASES = [
 ]
 
 
-def make_routing(name, options):
+def make_routing(name, options, iterations=2):
     """With two iterations, where there are any to choose: enough for every step of the loop, and quick to compile."""
-    iterations = {} if name in ("attention", "uniform") else {"iterations": 2}
-    return tc.make_routing(name, **iterations, **options)
+    chosen = {} if name in ("attention", "uniform") else {"iterations": iterations}
+    return tc.make_routing(name, **chosen, **options)
 
 
 def grid(dim=16):
@@ -102,8 +102,22 @@ def test_routing_compiles_in_one_graph(name, options):
     assert_equals_compiled(make_routing(name, options), votes, torch.rand(2, 6))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "options"), ROUTING_CASES, ids=str)
+def test_routing_with_three_iterations_compiles_in_one_graph(name, options):
+    votes = torch.randn(2, 6, 3, 4, dtype=torch.float64, requires_grad=True)
+    assert_equals_compiled(make_routing(name, options, iterations=3), votes, torch.rand(2, 6))
+
+
 def test_every_routing_is_compiled():
     assert {name for name, _ in ROUTING_CASES} == set(tc.ROUTINGS)
+
+
+def other_batches(given):
+    """Twice the batch, and its first example."""
+    one = given[:1] if isinstance(given, torch.Tensor) else tc.Capsules(*(p if p is None else p[:1] for p in given))
+    twice = [torch.cat([p, p]) for p in ([given] if isinstance(given, torch.Tensor) else tensors(given))]
+    return twice[0] if isinstance(given, torch.Tensor) else tc.Capsules(*twice), one
 
 
 @pytest.mark.parametrize("case", LAYER_CASES)
@@ -111,11 +125,19 @@ def test_layer_compiles_in_one_graph_and_takes_another_batch_size(case):
     make, inputs = LAYER_CASES[case]
     layer, given = make(), inputs()
     compiled = assert_equals_compiled(layer, given)
-    one = given[:1] if isinstance(given, torch.Tensor) else tc.Capsules(*(p if p is None else p[:1] for p in given))
-    twice = [torch.cat([p, p]) for p in ([given] if isinstance(given, torch.Tensor) else tensors(given))]
-    four = twice[0] if isinstance(given, torch.Tensor) else tc.Capsules(*twice)
-    for batch in map(in_double, (four, one)):
+    for batch in map(in_double, other_batches(given)):
         torch.testing.assert_close(tensors(compiled(batch)), tensors(layer(batch)), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", LAYER_CASES)
+def test_compiled_layer_takes_another_batch_size_in_single_precision(case):
+    make, inputs = LAYER_CASES[case]
+    layer, given = make(), inputs()
+    torch.compiler.reset()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for batch in (given, *other_batches(given)):
+        torch.testing.assert_close(tensors(compiled(batch)), tensors(layer(batch)), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, from its compiler
