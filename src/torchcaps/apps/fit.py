@@ -55,6 +55,7 @@ def fit(
     seed: int | None = None,
     device: str | None = None,
     precision: str | None = None,
+    workers: int | None = None,
     compile: bool | None = None,  # torch's word
 ) -> Run:
     """Train a network and return its run. The network ends with the best weights, on the CPU, in evaluation mode.
@@ -77,14 +78,15 @@ def fit(
     reconstruction: the weight of the reconstruction error of a decoder. augment: a name in `data.AUGMENTATIONS`; left
     out, "affine" for images from files or by name with one label each, otherwise "none". patience: stop after so many
     epochs without a better validation accuracy. validation: the fraction to hold out. seed: of the split, the order and
-    the augmentation. device: "auto", "cpu", "cuda" or "mps". precision: "float32", "float16" or "bfloat16". compile:
-    train with torch.compile.
+    the augmentation. device: "auto", "cpu", "cuda" or "mps". precision: "float32", "float16" or "bfloat16". workers:
+    processes that load batches; default: 2 on a GPU for a Dataset or data on disk, otherwise 0. compile: train with
+    torch.compile.
     """
     options: dict[str, Any] = {
         "epochs": epochs, "batch_size": batch_size, "lr": lr, "schedule": schedule, "weight_decay": weight_decay,
         "loss": loss, "down_weight": down_weight, "reconstruction": reconstruction, "augment": augment,
         "accumulate": accumulate, "patience": patience, "validation": validation, "seed": seed, "device": device,
-        "precision": precision, "compile": compile,
+        "precision": precision, "workers": workers, "compile": compile,
     }  # fmt: skip
     given = {name: value for name, value in options.items() if value is not None}
     _need_lightning()

@@ -131,9 +131,13 @@ class Records:
     def read(self, row: int, most: int | None = None) -> bytes:
         """A record, or its first `most` bytes."""
         size = self.ends[row + 1] - self.ends[row]
+        size = size if most is None else min(size, most)
+        if self.on_disk and hasattr(os, "pread"):  # child processes share the position in the file
+            self.file.flush()
+            return os.pread(self.file.fileno(), size, self.ends[row])
         with self.lock:
             self.file.seek(self.ends[row])
-            return self.file.read(size if most is None else min(size, most))
+            return self.file.read(size)
 
 
 class Stored(Generic[Item]):

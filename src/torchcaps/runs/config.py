@@ -144,6 +144,9 @@ class TrainConfig:
     """ddp (each process holds the whole network), which auto uses for several processes."""
     precision: Literal["float32", "float16", "bfloat16"] = "float32"
     """Mixed precision, for devices that benefit from it."""
+    workers: Count = None
+    """Processes that load batches while others are trained on; default: 2 on a GPU if examples are loaded from disk,
+    otherwise 0."""
     compile: bool = False
     """Use torch.compile: for GPUs; on a CPU compilation takes longer than it saves."""
     tensorboard: bool = False

@@ -191,6 +191,8 @@ def check_given(config: TrainConfig) -> None:
     ):
         if getattr(config, name) is not None:
             check_count("train", name, getattr(config, name))
+    if config.workers is not None:
+        check_count("train", "workers", config.workers, 0)
     if config.size is not None:
         check_range("train", "size", config.size, 4, 1024)
     if config.lr is not None:

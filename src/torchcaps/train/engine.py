@@ -252,7 +252,7 @@ def _go(
         trainer.fit(
             module,
             batches,
-            loader(parts.validation, validation) if len(parts.validation) else None,
+            loader(parts.validation, validation, run.config) if len(parts.validation) else None,
             ckpt_path=checkpoint,
             weights_only=True,
         )

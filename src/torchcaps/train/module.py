@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -11,10 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from torchcaps._core.device import choose_device
 from torchcaps._core.errors import input_error
 from torchcaps._core.types import Capsules
 from torchcaps.analysis.evaluate import hits
 from torchcaps.data import AUGMENTATIONS, Batch, DatasetExamples, Examples, TextSet
+from torchcaps.data.disk_store import Stack
 from torchcaps.layers import VoteTransform
 from torchcaps.losses import READOUTS, Answer, class_loss, reconstruction_loss, spread_margin
 from torchcaps.models import ImageModel, readout_of
@@ -146,9 +150,32 @@ class _Shares(Dataset[BatchShard]):
         return BatchShard(self.data.batch(rows), weight)
 
 
-def loader(data: Examples, order: ShardedBatchSampler) -> DataLoader[BatchShard]:
-    """A data loader of batches in this order."""
-    return DataLoader(_Shares(data, order), batch_size=None, sampler=order, collate_fn=lambda share: share)
+CAN_FORK = "fork" in multiprocessing.get_all_start_methods()
+WORKERS = 2  # for a GPU, if examples are loaded one by one
+
+
+def loader(data: Examples, order: ShardedBatchSampler, config: TrainConfig) -> DataLoader[BatchShard]:
+    """A data loader of batches in this order. Batches for a CUDA device are in pinned memory, which it copies from."""
+    device = choose_device("train", config.device).type
+    workers = config.workers
+    if workers is None:
+        workers = WORKERS if device != "cpu" and CAN_FORK and is_loaded(data) else 0
+    if workers and not CAN_FORK:
+        raise input_error("--workers", "a system with fork", sys.platform, "Drop --workers.")
+    return DataLoader(
+        _Shares(data, order),
+        batch_size=None,
+        sampler=order,
+        collate_fn=lambda share: share,
+        num_workers=workers,
+        multiprocessing_context="fork" if workers else None,  # files and Datasets are inherited, not pickled
+        pin_memory=device == "cuda",
+    )
+
+
+def is_loaded(data: Examples) -> bool:
+    """Whether images, or the items of a Dataset, are loaded one by one when a batch is requested."""
+    return isinstance(data, DatasetExamples) or isinstance(getattr(data, "images", None), Stack)
 
 
 class TrainingModule(pl.LightningModule):

@@ -33,7 +33,7 @@ def prepare(
         model.compile()
     order = EpochOrder(data, required(config.batch_size), config.seed, config.accumulate, member)
     steps = math.ceil(len(order) / config.accumulate) * required(config.epochs)
-    return TrainingModule(model, config, steps), loader(data, order)
+    return TrainingModule(model, config, steps), loader(data, order, config)
 
 
 def fit_model(model: Model, data: Examples, config: TrainConfig, *, verbose: bool = False) -> None:
