@@ -18,7 +18,7 @@ from torchcaps.runs.recipes import resolve
 FLAGS = """data out model routing iterations option preset epochs batch_size accumulate lr schedule weight_decay loss
 down_weight reconstruction augment size color viewpoint text label separator encoding vectors tune max_length
 validation test folds fold limit data_dir seed patience stop_at device devices
-nodes strategy precision compile tensorboard imports"""
+nodes strategy precision workers compile tensorboard imports"""
 
 
 def test_flags_are_frozen():

@@ -3,6 +3,11 @@
 The meta device knows shapes only, but refuses to mix with any tensor made elsewhere, which is what a GPU would do.
 """
 
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -48,3 +53,23 @@ def test_layer_computes_in_float64_when_asked(case):
     make, inputs = LAYER_CASES[case]
     parents = make().double()(in_double(inputs()))
     assert parents.poses.dtype == parents.activations.dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", ["efficient", "capsnet", "matrix-small", "deep", "cnn-small"])
+def test_gradients_are_where_the_model_is(name):
+    model = tc.create_model(name, image_shape=(1, 28, 28), classes=5).to("meta")
+    optimizer = torch.optim.AdamW(model.parameters(), fused=False)
+    labels = torch.zeros(4, dtype=torch.int64, device="meta")
+    tc.margin_loss(model(torch.empty(4, 1, 28, 28, device="meta")).activations, labels).backward()
+    optimizer.step()
+    assert {parameter.grad.device.type for parameter in model.parameters() if parameter.grad is not None} == {"meta"}
+
+
+def test_a_step_forwards_stays_on_a_cuda_device(tmp_path):
+    if shutil.which("c++") is None:
+        pytest.skip("no C++ compiler for a guard of a CUDA device")
+    command = [sys.executable, "-W", "error", "-m", "tests.support.fake_gpu", str(tmp_path)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    models = "efficient capsnet matrix-small deep cnn-small text text-a text-b textcnn"
+    assert done.stdout.split("\n") == ["two devices refused", *models.split(), ""]

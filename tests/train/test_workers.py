@@ -49,7 +49,7 @@ def batches(data, **options):
 
 def test_workers_read_the_same_images_from_disk(monkeypatch):
     data, images = on_disk(monkeypatch)
-    alone, helped = batches(data), batches(data, workers=3)
+    alone, helped = batches(data), batches(data, workers=2)
     rows = torch.cat(list(EpochOrder(data, 4, seed=0).rows().split(4)))
     torch.testing.assert_close(torch.cat([each.inputs for each in helped]), images[rows].float() / 255, rtol=0, atol=0)
     for mine, other in zip(alone, helped, strict=True):

@@ -126,8 +126,7 @@ def warp(images: Tensor, linear: Tensor, offset: Tensor, fill: str = "zeros") ->
     y, x = torch.meshgrid(_steps(height, images), _steps(width, images), indexing="ij")
     # grid_sample needs the source of each pixel, in units of half the image. (affine_grid is far slower.)
     source = inverse @ (torch.stack([x, y]).flatten(1) - offset.unsqueeze(-1))
-    source = source * source.new_tensor([[2 / width], [2 / height]])
-    grid = source.unflatten(-1, (height, width)).permute(0, 2, 3, 1)
+    grid = torch.stack([source[:, 0] * (2 / width), source[:, 1] * (2 / height)], -1).unflatten(1, (height, width))
     return grid_sample(images, grid, padding_mode=fill, align_corners=False)
 
 
