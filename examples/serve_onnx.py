@@ -59,7 +59,17 @@ class Network:
         if "A" in picture.getbands() or "transparency" in picture.info:
             picture = picture.convert("RGBA")
             picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
-        picture = picture.convert("RGB").resize((width, height), Image.Resampling.BILINEAR, reducing_gap=3.0)
+        picture, filter = picture.convert("RGB"), Image.Resampling.BILINEAR  # another filter costs accuracy
+        fit = self.notes.get("fit", "stretch")
+        if fit == "crop":
+            picture = ImageOps.fit(picture, (width, height), filter)
+        elif fit == "pad":
+            scale = min(width / picture.width, height / picture.height)
+            small = picture.resize([max(1, round(scale * side)) for side in picture.size], filter, reducing_gap=3.0)
+            picture = Image.new("RGB", (width, height), (128, 128, 128))
+            picture.paste(small, ((width - small.width) // 2, (height - small.height) // 2))
+        else:
+            picture = picture.resize((width, height), filter, reducing_gap=3.0)
         pixels = np.asarray(picture)
         if channels == 1:
             pixels = np.round(pixels @ np.array([0.299, 0.587, 0.114])).astype(np.uint8)[..., None]

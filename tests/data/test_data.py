@@ -203,7 +203,6 @@ def test_folder_has_one_class_for_each_subfolder(tmp_path):
     for name, value in (("cat", 10), ("dog", 200)):
         for number in range(3):
             draw(tmp_path / name / f"{number}.png", value=value)
-    (tmp_path / "cat" / "notes.txt").write_text("not a picture")
     (tmp_path / ".hidden").mkdir()
     data = load_folder(tmp_path)
     assert data.classes == ("cat", "dog")

@@ -69,7 +69,7 @@ def read_pictures(
         named: list[tuple[str, np.ndarray]] = []
         for path in paths[start : start + batch_size]:
             try:
-                named.append((path, read_picture(Path(path), (height, width), color=channels == 3)))
+                named.append((path, read_picture(Path(path), (height, width), color=channels == 3, fit=run.config.fit)))
             except Exception as error:  # Pillow raises many kinds for broken files
                 bad.append(f"{path} ({error})")
         if named:

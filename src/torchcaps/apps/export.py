@@ -29,6 +29,7 @@ from torchcaps.runs.run import Run
 KINDS = {"onnx": ".onnx", "torch": ".pt2"}
 TOLERANCE = 1e-5  # of activations
 OUTPUTS = ("activations", "poses")
+RESIZE = "bilinear with antialiasing, as Pillow's BILINEAR"  # how training resized pictures
 Answers = tuple[Tensor, Tensor]
 
 
@@ -174,7 +175,8 @@ def _notes(run: Run) -> dict[str, str]:
     metadata = run.metadata
     notes = {"model": run.model_name, "classes": json.dumps(metadata.classes)}
     if metadata.image_shape is not None:
-        return notes | {"image_shape": json.dumps(metadata.image_shape), "named": str(metadata.labels_per_image)}
+        shape, named = json.dumps(metadata.image_shape), str(metadata.labels_per_image)
+        return notes | {"image_shape": shape, "named": named, "resize": RESIZE, "fit": run.config.fit}
     return notes | {
         "vocabulary": run.words().tokenizer.to_str(),  # as the package tokenizers reads it
         "max_length": str(run.config.max_length),

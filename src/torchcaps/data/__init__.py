@@ -15,9 +15,10 @@ from torchcaps.data.base import (
 )
 from torchcaps.data.catalog import DATASETS, load_dataset
 from torchcaps.data.disk_store import Names, Stack, Strings, data_folder, only_reading
-from torchcaps.data.files import load_folder, load_idx, load_npz, pictures_in, read_idx, read_picture
+from torchcaps.data.files import load_folder, load_idx, load_npz, read_idx
 from torchcaps.data.generated import PairSet
 from torchcaps.data.own import ArraySet, DatasetExamples, as_examples
+from torchcaps.data.pictures import pictures_in, read_picture
 from torchcaps.data.smallnorb import read_norb, write_norb
 from torchcaps.data.sources import make_parts, open_data
 from torchcaps.data.split_file import read_names, row_finder, write_names

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import interpolate
 
 from torchcaps._core.errors import input_error, shape_text
 from torchcaps.data.disk_store import Names, Records, Stack, pick
+from torchcaps.data.pictures import Fit, Size, resize_images, sides
 
 Data = TypeVar("Data", bound="Labeled")
 
@@ -134,15 +134,14 @@ class ImageSet(Labeled):
         images = self.images.pick(indices) if isinstance(self.images, Stack) else self.images[indices]
         return ImageSet(images, self.labels[indices], self.classes, views, pick(self.names, indices))
 
-    def resize(self, size: int | tuple[int, int]) -> ImageSet:
-        """Resize the images to this side, or (height, width), with antialiasing."""
-        size = (size, size) if isinstance(size, int) else size
+    def resize(self, size: Size, fit: Fit = "stretch") -> ImageSet:
+        """Resize the images to this side, or (height, width), with antialiasing. fit: see `read_picture`."""
+        size = sides(size)
         if size == self.image_shape[1:]:
             return self
         records = Records("resize")
         for chunk in self.images.split(32):
-            resized = interpolate(chunk.float(), size, mode="bilinear", antialias=True).round_().clamp_(0, 255).byte()
-            for image in resized:
+            for image in resize_images(chunk, size, fit):
                 records.append(image.numpy().tobytes())
         return replace(self, images=Stack(records, (self.image_shape[0], *size)).held())
 

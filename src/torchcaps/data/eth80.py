@@ -10,7 +10,8 @@ import torch
 
 from torchcaps._core.errors import input_error
 from torchcaps.data.base import ImageSet, Splits, hold_out
-from torchcaps.data.files import image_set, open_picture, read_npz
+from torchcaps.data.files import image_set, read_npz
+from torchcaps.data.pictures import open_picture
 
 CLASSES = ("apple", "car", "cow", "cup", "dog", "horse", "pear", "tomato")
 SIDE = 64

@@ -5,13 +5,10 @@ A file that cannot be read raises an `InputError`; bad pictures in a folder are 
 
 from __future__ import annotations
 
-import logging
 import os
 import warnings
 import zipfile
 from array import array
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -21,13 +18,12 @@ import numpy as np
 import torch
 
 from torchcaps._core.errors import input_error
-from torchcaps._core.files import open_regular
 from torchcaps._core.progress import bar
 from torchcaps.data.base import ImageSet
 from torchcaps.data.disk_store import Records, Stack, Strings
 from torchcaps.data.packed import open_packed, read_exactly
+from torchcaps.data.pictures import Fit, Size, class_folders, pictures_in, read_picture, sides, sides_of
 
-PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
 _IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
@@ -136,37 +132,39 @@ def image_set(owner: str, pixels: np.ndarray, marks: np.ndarray, classes: tuple[
     return ImageSet(images, torch.from_numpy(labels.astype(np.int64)), known)
 
 
-def class_folders(path: Path) -> list[Path]:
-    """The subfolders that may be classes: not hidden ones, nor those that macOS packs beside the pictures."""
-    named = (folder for folder in path.iterdir() if not folder.name.startswith(".") and folder.name != "__MACOSX")
-    return sorted(folder for folder in named if folder.is_dir())
-
-
-def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, color: bool | None = None) -> ImageSet:
+def load_folder(
+    path: Path | str, *, size: Size | None = None, color: bool | None = None, fit: Fit = "stretch"
+) -> ImageSet:
     """Load pictures from a folder with one subfolder for each class; large sets are stored on disk after decoding.
 
     path: the folder. size: the side, or (height, width), to resize to; default: all must have the same size. color:
-    three channels (True) or one (False); default: one if all pictures are gray. Transparent pixels become white.
+    three channels (True) or one (False); default: one if all pictures are gray. Transparent pixels become white. fit:
+    "stretch", "pad" or "crop", see `read_picture`.
     """
     path = Path(path)
     there = class_folders(path)
-    found = {folder: files for folder in there if (files := pictures_in(folder))}
+    others: list[str] = []
+    found = {folder: files for folder in there if (files := pictures_in(folder, others))}
     folders, listed = list(found), list(found.values())
     empty = [folder.name for folder in there if folder not in found]
     if empty and len(found) > 1:  # else the folder is refused anyway
         named = ", ".join(empty[:5]) + (f" and {len(empty) - 5} more" if len(empty) > 5 else "")
         warnings.warn(f"{path}: left out {len(empty)} subfolders without pictures: {named}", stacklevel=2)
+    if others and found:
+        named = ", ".join(os.path.relpath(file, path) for file in others[:5])
+        more = f" and {len(others) - 5} more" if len(others) > 5 else ""
+        warnings.warn(f"{path}: left out {len(others)} files that are no pictures: {named}{more}", stacklevel=2)
     count, first = sum(map(len, listed)), next(chain(*listed), None)
     if first is None:
         got = f"{len(there)} subfolders without any" if there else "no subfolders"
         raise input_error(str(path), "pictures in one subfolder for each class", got, "Sort pictures into subfolders.")
-    height, width = _sides(first) if size is None else (size, size) if isinstance(size, int) else size
+    height, width = sides_of(first) if size is None else sides(size)
     pixels = Records(str(path), count * height * width * (1 if color is False else 3))
     labels, names, bad = array("q"), Records(str(path)), []
     shapes, gray = set(), color is not True
     for file, label in bar(((file, label) for label, files in enumerate(listed) for file in files), "pictures", count):
         try:
-            picture = read_picture(Path(file), size, color=color is not False)
+            picture = read_picture(Path(file), size, color=color is not False, fit=fit)
         except Exception as error:  # Pillow raises many kinds for broken files
             bad.append(f"{Path(file).relative_to(path).as_posix()} ({error})")
             continue
@@ -187,71 +185,3 @@ def load_folder(path: Path | str, *, size: int | tuple[int, int] | None = None, 
     images = Stack(pixels, (1 if gray else 3, *shapes.pop()))
     classes = tuple(folder.name for folder in folders)
     return ImageSet(images.held(), torch.tensor(labels), classes, names=Strings(names).held())
-
-
-def _sides(path: str) -> tuple[int, int]:
-    """Height and width of a picture; an `InputError` if it is too large to be used without resizing."""
-    try:
-        with open_picture(Path(path)) as picture:
-            width, height = picture.size
-    except Exception:  # reported when it is read
-        return 0, 0
-    if max(width, height) > 256:
-        expected = "pictures of at most 256 pixels a side, or a size to resize them to"
-        raise input_error(path, expected, f"{height} x {width}", "Give --size, say --size 64.")
-    return height, width
-
-
-def to_gray(pixels: np.ndarray) -> np.ndarray:
-    """Convert colors [... 3] to gray [... 1] (ITU-R 601), in bytes."""
-    return np.round(pixels @ np.array([0.299, 0.587, 0.114])).astype(np.uint8)[..., None]
-
-
-def pictures_in(folder: Path) -> list[str]:
-    """The picture files in a folder and its subfolders, sorted; strings, which take much less memory than paths."""
-    files = (os.path.join(place, file) for place, _, files in os.walk(folder) for file in files)
-    found = [file for file in files if os.path.splitext(file)[1].lower() in PICTURES and os.path.isfile(file)]
-    return sorted(found, key=lambda file: file.split(os.sep))
-
-
-@contextmanager
-def open_picture(path: Path) -> Iterator[Any]:
-    """Open a picture with Pillow, without its warnings; one of about a hundred million pixels is an error."""
-    from PIL import Image
-
-    logger = logging.getLogger("PIL")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with open_regular(path) as file, Image.open(file) as picture:
-                yield picture
-    finally:
-        logger.setLevel(level)
-
-
-def read_picture(path: Path, size: int | tuple[int, int] | None, *, color: bool = True) -> np.ndarray:
-    """Read a picture as bytes [h w 3], or [h w 1] if color is False.
-
-    path: any format of Pillow; its EXIF orientation is applied, transparency is replaced by white. size: the side, or
-    (height, width), to resize to; None keeps the size.
-    """
-    from PIL import Image, ImageOps
-
-    with open_picture(path) as opened:
-        picture = ImageOps.exif_transpose(opened)
-        if picture.mode in ("I", "I;16", "I;16B", "I;16L", "F"):  # 16 bits of gray
-            values = np.asarray(picture, dtype=np.float64)
-            scale = 255 / 65535 if picture.mode != "F" else 255 / max(1.0, values.max())
-            picture = Image.fromarray(np.clip(np.round(values * scale), 0, 255).astype(np.uint8))
-        if "A" in picture.getbands() or "transparency" in picture.info:
-            picture = picture.convert("RGBA")
-            picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
-        picture = picture.convert("RGB")
-        if size is not None:
-            height, width = (size, size) if isinstance(size, int) else size
-            picture = picture.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=3.0)
-        pixels = np.asarray(picture)
-        return pixels if color else to_gray(pixels)

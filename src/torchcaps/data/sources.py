@@ -10,7 +10,8 @@ import torch
 from torchcaps._core.errors import input_error
 from torchcaps.data.base import Data, ImageSet, Labeled, Splits, hold_out, in_classes, stratified_order, three_way
 from torchcaps.data.catalog import DATASETS, load_dataset
-from torchcaps.data.files import class_folders, load_folder, load_idx, load_npz
+from torchcaps.data.files import load_folder, load_idx, load_npz
+from torchcaps.data.pictures import Fit, Size, class_folders
 from torchcaps.data.tables import Columns, is_table, load_table
 
 # Names of the folders of a data set that is already split.
@@ -22,7 +23,8 @@ def open_data(
     source: str,
     *,
     folder: Path | None = None,
-    size: int | None = None,
+    size: Size | None = None,
+    fit: Fit = "stretch",
     color: bool | None = None,
     columns: Columns | None = None,
     validation: float = 0.1,
@@ -31,8 +33,9 @@ def open_data(
     """Open the images or texts of `source`: `Splits` if they are already split, otherwise one set.
 
     source: the name of a data set, or the path of a folder, an .npz file, or a table. folder: where data sets by name
-    are stored. size: the side to resize images to, in pixels. color: see `load_folder`. columns: of tables. validation,
-    seed: the fraction to hold out for validation, and its seed, if the data have a test part but no validation part.
+    are stored. size: the side to resize images to, in pixels, or (height, width). fit, color: see `load_folder`.
+    columns: of tables. validation, seed: the fraction to hold out for validation, and its seed, if the data have a test
+    part but no validation part.
     """
     path = Path(source).expanduser()
     data: Labeled | Splits
@@ -43,7 +46,7 @@ def open_data(
     elif is_table(path) and path.is_file():
         data = load_table(path, columns)
     elif path.is_dir():
-        data = _open_folder(path, size, color, columns, validation, seed)
+        data = _open_folder(path, size, fit, color, columns, validation, seed)
     else:
         expected = f"a folder with one subfolder for each class, an .npz, .csv, .tsv or .jsonl file, or {_names()}"
         got = f"{source!r}, which is " + ("a file of another kind" if path.exists() else "none of these")
@@ -51,12 +54,11 @@ def open_data(
     if size is None or (data.train if isinstance(data, Splits) else data).kind == "texts":
         return data
     if isinstance(data, ImageSet):
-        return data.resize(size)
+        return data.resize(size, fit)
     assert isinstance(data, Splits)
     if not isinstance(data.train, ImageSet):
         raise input_error(source, "no size: its images are made as they are shown", size, "Drop --size.")
-    novel = None if data.novel is None else data.novel.resize(size)
-    return Splits(data.train.resize(size), data.validation.resize(size), data.test.resize(size), novel)
+    return Splits(*(None if part is None else part.resize(size, fit) for part in data))
 
 
 def _names() -> str:
@@ -64,7 +66,13 @@ def _names() -> str:
 
 
 def _open_folder(
-    path: Path, size: int | None, color: bool | None, columns: Columns | None, validation: float, seed: int
+    path: Path,
+    size: Size | None,
+    fit: Fit,
+    color: bool | None,
+    columns: Columns | None,
+    validation: float,
+    seed: int,
 ) -> Labeled | Splits:
     idx = sorted(file for file in path.iterdir() if "idx3" in file.name)
     if idx:
@@ -81,10 +89,10 @@ def _open_folder(
         remedy = "Move it away, or rename the parts if these are classes."
         raise input_error(str(path), "nothing but parts beside the folders train and test", got, remedy)
     if others or not folders:
-        return load_folder(path, size=size, color=color)
+        return load_folder(path, size=size, color=color, fit=fit)
     parts: dict[str, ImageSet] = {}
     for name, sub in sorted(folders.items(), key=lambda item: PARTS[item[0].lower()] != "train"):
-        parts[PARTS[name.lower()]] = load_folder(sub, size=size, color=color)
+        parts[PARTS[name.lower()]] = load_folder(sub, size=size, color=color, fit=fit)
         color = parts[PARTS[name.lower()]].image_shape[0] == 3  # as the training part, which comes first
     return _combine(path, parts, validation, seed)
 

@@ -92,8 +92,11 @@ class TrainConfig:
     augment: Augment = None
     """Augmentation of training images; default: depends on the data."""
 
-    size: Count = None
-    """Resize images to squares of this many pixels a side."""
+    size: Annotated[int | str | None, arg(metavar="N|HxW", help_behavior_hint="")] = None
+    """Resize images to squares of N pixels a side, or to height x width, such as 48x64."""
+    fit: Literal["stretch", "pad", "crop"] = "stretch"
+    """How pictures of other proportions are resized: stretch changes proportions, pad adds gray bars, crop cuts off
+    what is too long."""
     color: Annotated[bool | None, arg(metavar="True|False", help_behavior_hint="")] = None
     """Load the pictures of a folder in color or in gray; default: as they are."""
     viewpoint: Annotated[Viewpoint | None, arg(metavar="NAME", help_behavior_hint="")] = None

@@ -8,6 +8,7 @@ from typing import Any
 
 from torchcaps._core.errors import input_error, shape_text
 from torchcaps.data import DATASETS, Labeled, Splits, in_classes, open_data
+from torchcaps.data.pictures import parse_size
 from torchcaps.runs.run import Run
 from torchcaps.runs.rundata import columns_of
 
@@ -20,15 +21,15 @@ def parts_for(run: Run, source: str | None = None, data_dir: Path | None = None)
     config = run.config
     if source is None:
         return run.load_parts(data_dir=data_dir)
-    size, color = config.size, None
+    size, color = parse_size("--size", config.size), None
     if run.metadata.image_shape is not None:  # only for images
         channels, height, width = run.metadata.image_shape
         color = {1: False, 3: True}.get(channels)
-        if source not in DATASETS and size is None and height == width:
-            size = height
+        if source not in DATASETS and size is None:
+            size = height, width
     folder, allowed = run.data_folder(data_dir)
     with allowed:
-        data = open_data(source, folder=folder, size=size, color=color, columns=columns_of(config))
+        data = open_data(source, folder=folder, size=size, fit=config.fit, color=color, columns=columns_of(config))
     if source.endswith("-5k") and config.data in ("mnist", "multimnist", "translated", "affnist"):
         warnings.warn(f"the digits of {source} are among those that {config.data} trains on: no test", stacklevel=2)
     if isinstance(data, Labeled):

@@ -11,6 +11,7 @@ from torchcaps._core.errors import check_choice, check_count, check_positive, ch
 from torchcaps._core.extensions import imported
 from torchcaps.data import DATASETS
 from torchcaps.data.kinds import PHOTOGRAPHS, picture_kind, tells_left_from_right
+from torchcaps.data.pictures import parse_size
 from torchcaps.losses import LOSSES
 from torchcaps.models import MODELS, models_for
 from torchcaps.models.recipes import Recipe, with_options
@@ -184,7 +185,6 @@ def check_given(config: TrainConfig) -> None:
         "devices",
         "nodes",
         "iterations",
-        "size",
         "limit",
         "patience",
         "max_length",
@@ -193,8 +193,9 @@ def check_given(config: TrainConfig) -> None:
             check_count("train", name, getattr(config, name))
     if config.workers is not None:
         check_count("train", "workers", config.workers, 0)
-    if config.size is not None:
-        check_range("train", "size", config.size, 4, 1024)
+    parse_size("--size", config.size)
+    if config.fit != "stretch" and config.size is None:
+        raise input_error("--fit", "--size beside it", "none", "Give --size, or drop --fit.")
     if config.lr is not None:
         check_positive("train", "lr", config.lr)
     for name in ("weight_decay", "down_weight", "reconstruction"):

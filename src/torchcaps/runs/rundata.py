@@ -6,11 +6,13 @@ from typing import cast
 
 from torchcaps._core.errors import input_error
 from torchcaps.data import Columns, ImageSet, Labeled, PairSet, Splits, open_data, split, viewpoint_split
+from torchcaps.data.pictures import parse_size
 from torchcaps.runs.config import TrainConfig
 
 # The options that `read_data` uses.
 READ = (
-    "data", "data_dir", "size", "color", "text", "label", "separator", "encoding", "validation", "seed", "viewpoint",
+    "data", "data_dir", "size", "fit", "color", "text", "label", "separator", "encoding", "validation", "seed",
+    "viewpoint",
 )  # fmt: skip
 
 
@@ -24,7 +26,8 @@ def read_data(config: TrainConfig) -> Labeled | Splits:
     data = open_data(
         config.data,
         folder=config.data_dir,
-        size=config.size,
+        size=parse_size("--size", config.size),
+        fit=config.fit,
         color=config.color,
         columns=columns_of(config),
         validation=config.validation,

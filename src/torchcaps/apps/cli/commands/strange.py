@@ -102,7 +102,7 @@ def _other_data(options: Strange, word: str, data: InMemoryImages, folder: Path 
 
     height, width = data.images.shape[-2:]
     path = Path(word).expanduser()
-    size = height if path.is_dir() and height == width else None  # pictures of different sizes must be resized
+    size = (height, width) if path.is_dir() else None  # pictures of different sizes must be resized
     found = open_data(word, folder=folder, size=size)
     part: Any = found.test if isinstance(found, Splits) else found
     if part.kind == "texts":
