@@ -241,6 +241,8 @@ def test_the_file_carries_what_is_needed_to_use_it(exported):
         "image_shape": "[1, 20, 20]",
         "input": "images: float32 [batch, 1, 20, 20] from 0 to 1",
         "named": "1",
+        "resize": "bilinear with antialiasing, as Pillow's BILINEAR",
+        "fit": "stretch",
     }
     (given,) = session.get_inputs()
     assert (given.name, given.shape, given.type) == ("images", ["batch", 1, 20, 20], "tensor(float)")
