@@ -5,6 +5,7 @@ import torch
 
 import torchcaps as tc
 from tests.support.routings import sized
+from torchcaps._core.errors import InputError
 from torchcaps.losses import LOSSES, READOUTS, Answer, class_loss
 
 LENGTHS = torch.tensor([[0.95, 0.3, 0.05], [0.5, 0.2, 0.7]])
@@ -195,3 +196,39 @@ def test_a_loss_from_outside_is_one_entry(monkeypatch):
     capsules = tc.Capsules(torch.zeros(2, 3, 4), LENGTHS)
     expected = (1 - LENGTHS[:, 0]).square().mean()
     torch.testing.assert_close(class_loss("brier", Answer(capsules, LABELS, "length")), expected)
+
+
+@pytest.mark.parametrize("loss", [tc.margin_loss, tc.spread_loss])
+@pytest.mark.parametrize("axes", [(), (2, 3)])
+def test_a_weight_for_each_class_weighs_examples_as_in_torch(loss, axes):
+    activations, labels = torch.rand(*axes, 7, 3), torch.randint(3, (*axes, 7))
+    weight = torch.tensor([1.0, 2.0, 0.5])
+    plain = loss(activations, labels, reduction="none")
+    factors = weight[labels]
+    torch.testing.assert_close(loss(activations, labels, weight=weight, reduction="none"), plain * factors)
+    torch.testing.assert_close(loss(activations, labels, weight=weight, reduction="sum"), (plain * factors).sum())
+    mean = (plain * factors).sum() / factors.sum()
+    torch.testing.assert_close(loss(activations, labels, weight=weight), mean)
+    module = tc.MarginLoss(weight=weight) if loss is tc.margin_loss else tc.SpreadLoss(weight=weight)
+    torch.testing.assert_close(module(activations, labels), mean)
+    assert "weight" in module.state_dict()
+
+
+def test_a_weight_of_another_size_gets_one_sentence():
+    with pytest.raises(InputError, match=r"margin_loss: expected weight \[y\] = \(3\) as a tensor, got \(2\)"):
+        tc.margin_loss(torch.rand(2, 3), torch.tensor([0, 1]), weight=torch.ones(2))
+
+
+@pytest.mark.parametrize("kind", sorted(LOSSES))
+def test_weights_of_examples_weigh_every_loss(kind):
+    activations, labels = torch.rand(4, 3).softmax(-1), torch.tensor([0, 1, 2, 1])
+    weights = torch.tensor([2.0, 0.0, 1.0, 1.0])
+    capsules = tc.Capsules(torch.rand(4, 3, 5), activations)
+
+    def loss_of(rows, weights=None):
+        part = tc.Capsules(capsules.poses[rows], activations[rows])
+        return class_loss(kind, Answer(part, labels[rows], "length", weights=weights))
+
+    everything = torch.arange(4)
+    expected = sum(weight * loss_of(row[None]) for row, weight in zip(everything, weights, strict=True)) / 4
+    torch.testing.assert_close(loss_of(everything, weights), expected)

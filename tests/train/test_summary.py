@@ -1,9 +1,13 @@
 """What is said of the data before training."""
 
+import pytest
 import torch
 
-from torchcaps.data import ImageSet, PairSet, Splits, TextSet
-from torchcaps.train.summary import data_summary
+from torchcaps._core.errors import InputError
+from torchcaps.data import ImageSet, PairSet, Splits, TextSet, load_dataset
+from torchcaps.data.copies import copies_between, deduplicated
+from torchcaps.train.prepare import class_weights
+from torchcaps.train.summary import copies_warning, data_summary
 
 
 def images(counts, shape=(3, 8, 6)):
@@ -36,6 +40,39 @@ def test_few_examples_and_uneven_classes_are_warned_of():
 def test_texts_and_sets_without_known_labels_have_a_line_too():
     texts = TextSet(("a", "b") * 10, torch.arange(20) % 2, ("no", "yes"))
     line = data_summary(Splits(texts, texts, texts))[0]
-    assert line == "2 classes, 40 texts (no 20, yes 20); 20 to train, 20 to validate"
+    assert line == "2 classes, 60 texts (no 30, yes 30); 20 to train, 20 to validate, 20 to test"
     pairs = PairSet(images([5, 5], (1, 8, 8)))
-    assert data_summary(Splits(pairs, pairs, pairs))[0].startswith("2 classes, 20 images; 10 to train, 10 to validate")
+    assert data_summary(Splits(pairs, pairs, pairs))[0].startswith("2 classes, 30 images; 10 to train, 10 to validate")
+
+
+def noise(count, seed):
+    pixels = torch.randint(256, (count, 3, 40, 40), generator=torch.Generator().manual_seed(seed))
+    return torch.nn.functional.avg_pool2d(pixels.float(), 5).repeat_interleave(5, 2).repeat_interleave(5, 3).byte()
+
+
+def test_copies_between_parts_are_warned_of_and_left_out():
+    train, test = noise(20, 0), noise(10, 1)
+    test[3] = (train[7].float() * 0.98 + 2).byte()  # a little darker
+    test[4] = train[7]
+    parts = Splits(*(ImageSet(part, torch.arange(len(part)) % 2, ("a", "b")) for part in (train, noise(5, 2), test)))
+    (line,) = copies_warning(parts)
+    assert "2 pictures to validate or test with are copies of training pictures" in line
+    assert "3 and 7" in line
+    cleaned = deduplicated(parts)
+    assert [len(part) for part in cleaned[:3]] == [19, 5, 9]
+    assert copies_warning(cleaned) == []
+
+
+def test_digits_that_resemble_each_other_are_no_copies():
+    train, validation, _ = load_dataset("mnist-5k")[:3]
+    assert len(copies_between(validation, train)) <= 1
+
+
+def test_an_even_weight_for_every_class():
+    data = images([30, 10])
+    weights = class_weights(data)
+    assert weights.mean() == pytest.approx(1)
+    assert weights[data.labels == 0].sum() == pytest.approx(weights[data.labels == 1].sum())
+    pairs = PairSet(images([5, 5], (1, 8, 8)))
+    with pytest.raises(InputError, match="balance: expected one known label for each example"):
+        class_weights(pairs)

@@ -47,6 +47,7 @@ def fit(
     weight_decay: float | None = None,
     loss: str | None = None,
     down_weight: float | None = None,
+    balance: bool | None = None,
     reconstruction: float | None = None,
     augment: str | None = None,
     accumulate: int | None = None,
@@ -75,6 +76,7 @@ def fit(
     batch. accumulate: batches that are combined for one step. lr: the highest learning rate. schedule: "one-cycle",
     "exponential", "slow-exponential" or "constant". weight_decay: of AdamW. loss: a name in `LOSSES`; default: that of
     the recipe, or else the default of the activations. down_weight: the weight of absent classes in the margin loss.
+    balance: weigh examples such that every class counts the same.
     reconstruction: the weight of the reconstruction error of a decoder. augment: a name in `data.AUGMENTATIONS`; left
     out, "affine" for images from files or by name with one label each, otherwise "none". patience: stop after so many
     epochs without a better validation accuracy. validation: the fraction to hold out. seed: of the split, the order and
@@ -84,7 +86,7 @@ def fit(
     """
     options: dict[str, Any] = {
         "epochs": epochs, "batch_size": batch_size, "lr": lr, "schedule": schedule, "weight_decay": weight_decay,
-        "loss": loss, "down_weight": down_weight, "reconstruction": reconstruction, "augment": augment,
+        "loss": loss, "down_weight": down_weight, "balance": balance, "reconstruction": reconstruction, "augment": augment,
         "accumulate": accumulate, "patience": patience, "validation": validation, "seed": seed, "device": device,
         "precision": precision, "workers": workers, "compile": compile,
     }  # fmt: skip

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
 from torchcaps._core.device import choose_device
@@ -32,6 +33,7 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     epochs: int
     batch_size: int | None
     lr: float | None
+    class_weight: Any
     device: str
     random_state: Any
     verbose: int
@@ -90,14 +92,22 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         )
         return resolve(config, examples, texts=MODELS[model].reads == "texts")
 
-    def _train(self, data: Examples, config: TrainConfig, **sizes: Any) -> None:
+    def _weights(self, y: Any, sample_weight: Any) -> Tensor | None:
+        """Weights of examples, one on average, from those of their classes and their own."""
+        if self.class_weight is None and sample_weight is None:
+            return None
+        own = _check_sample_weight(sample_weight, y, ensure_non_negative=True)
+        weights = torch.from_numpy(own * compute_sample_weight(self.class_weight, y)).float()
+        return weights / weights.mean().clamp(min=1e-30)
+
+    def _train(self, data: Examples, config: TrainConfig, weights: Tensor | None, **sizes: Any) -> None:
         from torchcaps.train import fit_model
 
         options = {**config.model_options(), **(self.options or {})}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             model = self._new_model(config, options, **sizes)
-            fit_model(model, data, config, verbose=bool(self.verbose))
+            fit_model(model, data, config, verbose=bool(self.verbose), weights=weights)
         self.model_ = model
 
     def _new_model(self, config: TrainConfig, options: dict[str, Any], **sizes: Any) -> Model:
@@ -115,7 +125,8 @@ class CapsuleClassifier(_Capsules):
     model: a name (torchcaps list models), for images; default: "efficient". routing, iterations: default: the model's
     own. options: further options of the model and its routing, as in `create_model`. epochs: passes through the
     examples. batch_size, lr: default: those of the model's recipe. reconstruction: the weight of a decoder's error;
-    0 for no decoder. augment: how images are varied, a key of `AUGMENTATIONS`. device: "auto", "cpu", "cuda" or "mps".
+    0 for no decoder. augment: how images are varied, a key of `AUGMENTATIONS`. class_weight: "balanced", or a dict of
+    a weight for each class. device: "auto", "cpu", "cuda" or "mps".
     random_state: an integer makes fits repeatable. verbose: 1 for a bar.
 
     After fit: classes_, model_ (the network), input_shape_ (of one example), n_features_in_ (X.shape[1]).
@@ -133,6 +144,7 @@ class CapsuleClassifier(_Capsules):
         lr: float | None = None,
         reconstruction: float = 0.0,
         augment: str = "none",
+        class_weight: Any = None,
         device: str = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -146,6 +158,7 @@ class CapsuleClassifier(_Capsules):
         self.lr = lr
         self.reconstruction = reconstruction
         self.augment = augment
+        self.class_weight = class_weight
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -155,8 +168,8 @@ class CapsuleClassifier(_Capsules):
         tags.input_tags.three_d_array = True
         return tags
 
-    def fit(self, X: Any, y: Any) -> CapsuleClassifier:  # noqa: N803
-        """Train on examples X with labels y [n]."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CapsuleClassifier:  # noqa: N803
+        """Train on examples X with labels y [n]. sample_weight: of each example, [n]."""
         X, y = validate_data(self, X, y, dtype=np.float64, allow_nd=True)  # noqa: N806
         labels = self._labels(y)
         if X.ndim > 4:
@@ -184,7 +197,7 @@ class CapsuleClassifier(_Capsules):
         data = ArraySet(images, labels, tuple(map(str, self.classes_)))
         drawn = None if not MODELS[name].routes else self.reconstruction
         config = self._config(name, len(X), reconstruction=drawn, augment=self.augment)
-        self._train(data, config, image_shape=tuple(images.shape[1:]))
+        self._train(data, config, self._weights(y, sample_weight), image_shape=tuple(images.shape[1:]))
         return self
 
     def _new_model(self, config: TrainConfig, options: dict[str, Any], **sizes: Any) -> Model:
@@ -211,7 +224,8 @@ class CapsuleTextClassifier(_Capsules):
     """A classifier of texts: X is a list of str. After fit: classes_, model_, vocabulary_.
 
     model: "text", "text-a", "text-b", "textcnn" or "bilstm". max_length: words of a text that are read; default: 200.
-    routing, iterations, options, epochs, batch_size, lr, device, random_state, verbose: as in `CapsuleClassifier`.
+    routing, iterations, options, epochs, batch_size, lr, class_weight, device, random_state, verbose: as in
+    `CapsuleClassifier`.
     """
 
     def __init__(
@@ -225,6 +239,7 @@ class CapsuleTextClassifier(_Capsules):
         batch_size: int | None = None,
         lr: float | None = None,
         max_length: int | None = None,
+        class_weight: Any = None,
         device: str = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -237,6 +252,7 @@ class CapsuleTextClassifier(_Capsules):
         self.batch_size = batch_size
         self.lr = lr
         self.max_length = max_length
+        self.class_weight = class_weight
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -247,8 +263,8 @@ class CapsuleTextClassifier(_Capsules):
         tags.input_tags.string = True
         return tags
 
-    def fit(self, X: Any, y: Any) -> CapsuleTextClassifier:  # noqa: N803
-        """Train on texts X with labels y [n]."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CapsuleTextClassifier:  # noqa: N803
+        """Train on texts X with labels y [n]. sample_weight: of each text, [n]."""
         texts = _texts(X)
         labels = self._labels(column_or_1d(y, warn=True))
         if len(labels) != len(texts):
@@ -260,7 +276,7 @@ class CapsuleTextClassifier(_Capsules):
         self.longest_ = config.max_length
         names = tuple(map(str, self.classes_))
         data = TextSet(texts, labels, names, vocabulary=self.vocabulary_, max_length=self.longest_)
-        self._train(data, config, vocabulary=len(self.vocabulary_))
+        self._train(data, config, self._weights(y, sample_weight), vocabulary=len(self.vocabulary_))
         return self
 
     def _inputs(self, X: Any) -> Sequence[Tensor]:  # noqa: N803

@@ -87,6 +87,8 @@ class TrainConfig:
     """The loss; default: that of the routing's activations."""
     down_weight: Number = None
     """Weight of absent classes in the margin loss; default: 0.5."""
+    balance: bool = False
+    """Weigh training examples such that every class counts the same, however few examples it has."""
     reconstruction: Number = None
     """Weight of the squared reconstruction error, summed over pixels; 0 for no decoder."""
     augment: Augment = None
@@ -99,6 +101,8 @@ class TrainConfig:
     what is too long."""
     color: Annotated[bool | None, arg(metavar="True|False", help_behavior_hint="")] = None
     """Load the pictures of a folder in color or in gray; default: as they are."""
+    deduplicate: bool = False
+    """Leave out pictures of your own data that are copies of another one, or nearly."""
     viewpoint: Annotated[Viewpoint | None, arg(metavar="NAME", help_behavior_hint="")] = None
     """azimuth or elevation: train on some viewpoints only; evaluate then reports familiar and novel viewpoints."""
 

@@ -6,13 +6,14 @@ from typing import cast
 
 from torchcaps._core.errors import input_error
 from torchcaps.data import Columns, ImageSet, Labeled, PairSet, Splits, open_data, split, viewpoint_split
+from torchcaps.data.copies import deduplicated
 from torchcaps.data.pictures import parse_size
 from torchcaps.runs.config import TrainConfig
 
 # The options that `read_data` uses.
 READ = (
     "data", "data_dir", "size", "fit", "color", "text", "label", "separator", "encoding", "validation", "seed",
-    "viewpoint",
+    "viewpoint", "deduplicate",
 )  # fmt: skip
 
 
@@ -33,6 +34,11 @@ def read_data(config: TrainConfig) -> Labeled | Splits:
         validation=config.validation,
         seed=config.seed,
     )
+    if config.deduplicate:
+        whole = data.train if isinstance(data, Splits) else data
+        if not isinstance(whole, ImageSet):
+            raise input_error("--deduplicate", "pictures", config.data, "Drop --deduplicate.")
+        data = deduplicated(data)  # type: ignore[arg-type]
     if config.viewpoint is None:
         return data
     if not isinstance(data, Splits) or not isinstance(data.train, ImageSet):

@@ -58,11 +58,12 @@ class BatchShard(NamedTuple):
     """The part of a batch that one process computes.
 
     weight: the factor of its mean loss, such that the mean over processes is the mean over examples; 0 if the process
-    only takes part in communication.
+    only takes part in communication. weights: of its examples [b]; None for equal ones.
     """
 
     batch: Batch
     weight: float
+    weights: Tensor | None = None
 
 
 class ShardedBatchSampler(Sampler[tuple[Tensor, float]]):
@@ -137,25 +138,31 @@ def draw_seed(seed: int, number: int) -> int:
 class _Shares(Dataset[BatchShard]):
     """Rows of a data set, fetched a batch at a time; a Dataset that draws at random draws by the seed and the epoch."""
 
-    def __init__(self, data: Examples, order: ShardedBatchSampler) -> None:
-        self.data, self.order = data, order
+    def __init__(self, data: Examples, order: ShardedBatchSampler, weights: Tensor | None) -> None:
+        self.data, self.order, self.weights = data, order, weights
 
     def __len__(self) -> int:
         return len(self.data)
 
     def __getitem__(self, item: tuple[Tensor, float]) -> BatchShard:
         rows, weight = item
+        weights = None if self.weights is None else self.weights[rows]
         if isinstance(self.data, DatasetExamples):
-            return BatchShard(self.data.batch(rows, draw_seed(self.order.seed, self.order.epoch)), weight)
-        return BatchShard(self.data.batch(rows), weight)
+            return BatchShard(self.data.batch(rows, draw_seed(self.order.seed, self.order.epoch)), weight, weights)
+        return BatchShard(self.data.batch(rows), weight, weights)
 
 
 CAN_FORK = "fork" in multiprocessing.get_all_start_methods()
 WORKERS = 2  # for a GPU, if examples are loaded one by one
 
 
-def loader(data: Examples, order: ShardedBatchSampler, config: TrainConfig) -> DataLoader[BatchShard]:
-    """A data loader of batches in this order. Batches for a CUDA device are in pinned memory, which it copies from."""
+def loader(
+    data: Examples, order: ShardedBatchSampler, config: TrainConfig, weights: Tensor | None = None
+) -> DataLoader[BatchShard]:
+    """A data loader of batches in this order. Batches for a CUDA device are in pinned memory, which it copies from.
+
+    weights: of the examples [n], for the loss.
+    """
     device = choose_device("train", config.device).type
     workers = config.workers
     if workers is None:
@@ -163,7 +170,7 @@ def loader(data: Examples, order: ShardedBatchSampler, config: TrainConfig) -> D
     if workers and not CAN_FORK:
         raise input_error("--workers", "a system with fork", sys.platform, "Drop --workers.")
     return DataLoader(
-        _Shares(data, order),
+        _Shares(data, order, weights),
         batch_size=None,
         sampler=order,
         collate_fn=lambda share: share,
@@ -209,12 +216,12 @@ class TrainingModule(pl.LightningModule):
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
-    def loss_of(self, batch: Batch, capsules: Capsules) -> Tensor:
-        """The mean loss of a batch: classes, and reconstruction if it has a weight."""
+    def loss_of(self, batch: Batch, capsules: Capsules, weights: Tensor | None = None) -> Tensor:
+        """The mean loss of a batch: classes, with weights of examples, and reconstruction if it has a weight."""
         steps = 50_000 if self.config.preset == "paper" else max(1, self.steps // 2)
         margin = spread_margin(self.global_step, steps=steps)
         down_weight = 0.5 if self.config.down_weight is None else self.config.down_weight
-        loss = class_loss(self.kind, Answer(capsules, batch.labels, self.readout, margin, down_weight))
+        loss = class_loss(self.kind, Answer(capsules, batch.labels, self.readout, margin, down_weight, weights))
         if self.config.reconstruction and isinstance(self.model, ImageModel):
             drawn = self.model.reconstruct(capsules, batch.labels)
             wanted = batch.inputs if batch.parts is None else batch.parts
@@ -228,12 +235,12 @@ class TrainingModule(pl.LightningModule):
         count = self.config.accumulate
         number = self.global_step * count + index % count  # different random numbers for every batch and process
         torch.manual_seed(draw_seed(self.config.seed, number * self.trainer.world_size + self.global_rank))
-        batch, weight = share
+        batch, weight, weights = share
         if batch.inputs.ndim == 4 and batch.inputs.is_floating_point():
             images = self.augment(batch.inputs).contiguous(memory_format=torch.channels_last)
             batch = batch._replace(inputs=images)
         capsules = self.model(batch.inputs)
-        loss = self.loss_of(batch, capsules)
+        loss = self.loss_of(batch, capsules, weights)
         total = summed(loss.detach(), self.device)  # if one process must stop, all do
         right = hits(capsules.activations.detach(), batch.labels).sum()
         self.unread.append(
@@ -267,7 +274,7 @@ class TrainingModule(pl.LightningModule):
         self.sums["validation"].zero_()
 
     def validation_step(self, share: BatchShard, index: int) -> None:
-        batch, weight = share
+        batch, weight, _ = share
         capsules = self.model(batch.inputs)
         if weight:
             self._count("validation", self.loss_of(batch, capsules), capsules, batch)

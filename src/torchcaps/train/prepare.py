@@ -9,9 +9,10 @@ import warnings
 
 import lightning.pytorch as pl
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from torchcaps._core.errors import input_error
 from torchcaps._core.neutral import terminal
 from torchcaps.data import Examples
 from torchcaps.models import Model, calibrate
@@ -21,9 +22,15 @@ from torchcaps.train.module import BatchShard, EpochOrder, TrainingModule, loade
 
 
 def prepare(
-    model: nn.Module, data: Examples, config: TrainConfig, member: Member | None = None, *, calibrated: bool = False
+    model: nn.Module,
+    data: Examples,
+    config: TrainConfig,
+    member: Member | None = None,
+    *,
+    calibrated: bool = False,
+    weights: Tensor | None = None,
 ) -> tuple[TrainingModule, DataLoader[BatchShard]]:
-    """The training module of a model and its batches.
+    """The training module of a model and its batches. weights: of the examples [n], beside those of their classes.
 
     The model is calibrated to the data, unless `calibrated` is True or the preset is "paper" or "code".
     """
@@ -33,12 +40,32 @@ def prepare(
         model.compile()
     order = EpochOrder(data, required(config.batch_size), config.seed, config.accumulate, member)
     steps = math.ceil(len(order) / config.accumulate) * required(config.epochs)
-    return TrainingModule(model, config, steps), loader(data, order, config)
+    if config.balance:
+        balanced = class_weights(data)
+        weights = balanced if weights is None else balanced * weights
+    return TrainingModule(model, config, steps), loader(data, order, config, weights)
 
 
-def fit_model(model: Model, data: Examples, config: TrainConfig, *, verbose: bool = False) -> None:
-    """Train a model in place with a complete config, on all of the data. It keeps the weights of the last epoch."""
-    module, batches = prepare(model, data, config)
+def class_weights(data: Examples) -> Tensor:
+    """A weight for each example [n], with which every class weighs the same; one on average."""
+    labels = getattr(data, "labels", None)
+    if not isinstance(labels, Tensor) or labels.ndim != 1:
+        got = (
+            "several for an example" if isinstance(labels, Tensor) else "labels that are only known when they are read"
+        )
+        raise input_error("--balance", "one known label for each example", got, "Drop --balance.")
+    counts = labels.bincount(minlength=len(data.classes)).float()
+    return (len(labels) / (counts[labels] * (counts > 0).sum())).float()
+
+
+def fit_model(
+    model: Model, data: Examples, config: TrainConfig, *, verbose: bool = False, weights: Tensor | None = None
+) -> None:
+    """Train a model in place with a complete config, on all of the data. It keeps the weights of the last epoch.
+
+    verbose: show a bar. weights: of the examples [n], one on average.
+    """
+    module, batches = prepare(model, data, config, weights=weights)
     with warnings.catch_warnings():
         quiet()
         trainer = pl.Trainer(

@@ -6,7 +6,8 @@ from typing import Any
 
 from torchcaps.analysis.baselines import baselines
 from torchcaps.analysis.evaluate import evaluate
-from torchcaps.data import Labeled, Splits
+from torchcaps.data import DATASETS, ImageSet, Labeled, Splits
+from torchcaps.data.copies import copies_between
 from torchcaps.data.kinds import picture_kind
 from torchcaps.runs.config import TrainConfig
 from torchcaps.runs.run import Run
@@ -21,13 +22,14 @@ def run_summary(parts: Splits, config: TrainConfig) -> list[str]:
     """Lines on a run that begins: its data, the recipe that suits them, and warnings, which begin with that word."""
     first, *warnings = data_summary(parts)
     recipe = recipe_summary(parts, config)
-    return [first, *([] if recipe is None else [recipe]), *warnings]
+    own = config.data not in DATASETS and not config.deduplicate
+    return [first, *([] if recipe is None else [recipe]), *warnings, *(copies_warning(parts) if own else ())]
 
 
 def data_summary(parts: Splits) -> list[str]:
-    """Lines on the data: a description, then warnings. The test part is not used."""
+    """Lines on the data: a description, then warnings."""
     train = parts.train
-    sizes = [len(part) for part in (train, parts.validation)]
+    sizes = [0 if part is None else len(part) for part in parts[:3]]
     what = {"images": "images", "texts": "texts"}.get(train.kind, "examples")
     counts = _counts(parts)
     named = ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:NAMED])
@@ -35,7 +37,8 @@ def data_summary(parts: Splits) -> list[str]:
     listed = f" ({named}{more})" if counts else ""
     shape = getattr(train, "image_shape", None)
     drawn = "" if shape is None else f"; {shape[1]} x {shape[2]} {_channels(shape[0])}"
-    divided = f"{sizes[0]:,} to train, {sizes[1]:,} to validate"
+    pairs = zip(sizes, ("to train", "to validate", "to test"), strict=True)
+    divided = ", ".join(f"{size:,} {aim}" for size, aim in pairs if size)
     first = f"{len(train.classes)} classes, {sum(sizes):,} {what}{listed}; {divided}{drawn}"
     return [first, *_warnings(train)]
 
@@ -53,7 +56,7 @@ def recipe_summary(parts: Splits, config: TrainConfig) -> str | None:
 
 def _counts(parts: Splits) -> dict[str, int]:
     """How many examples there are of each class; none where labels are not known beforehand."""
-    labeled = [part for part in (parts.train, parts.validation) if isinstance(part, Labeled)]
+    labeled = [part for part in (parts.train, parts.validation, parts.test) if isinstance(part, Labeled)]
     found: dict[str, int] = {}
     for part in labeled:
         for name, count in part.counts().items():
@@ -78,9 +81,23 @@ def _warnings(train: Any) -> list[str]:
     if least and most / least > UNEVEN:
         found.append(
             f"warning: {most / least:,.0f} times as many training examples of one class as of another: look at recall "
-            "and precision of each class, not at accuracy alone"
+            "and precision of each class, not at accuracy alone; --balance gives every class the same weight"
         )
     return found
+
+
+def copies_warning(parts: Splits) -> list[str]:
+    """A warning if pictures of the validation or test part are in the training part too, or nearly."""
+    found: list[tuple[str, str]] = []
+    for part in (parts.validation, parts.test):
+        if isinstance(parts.train, ImageSet) and isinstance(part, ImageSet):
+            taken = dict(copies_between(part, parts.train))
+            found += [(part.names[mine], parts.train.names[theirs]) for mine, theirs in taken.items()]
+    if not found:
+        return []
+    first = " and ".join(found[0])
+    said = f"warning: {len(found):,} pictures to validate or test with are copies of training pictures, or nearly"
+    return [f"{said}, such as {first}: accuracy will look better than it is; --deduplicate leaves copies out"]
 
 
 def baseline_lines(run: Run, parts: Splits) -> list[str]:
