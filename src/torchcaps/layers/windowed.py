@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchcaps._core.errors import check_choice, check_count, input_error
-from torchcaps._core.types import GRIDS, Capsules, Routed, check_capsules
+from torchcaps._core.types import GRIDS, Capsules, check_capsules
 from torchcaps.layers.base import RoutedLayer
 from torchcaps.routing import Routing
 from torchcaps.votes.job import Gathered
@@ -80,16 +80,12 @@ class WindowedLayer(RoutedLayer):
         """The windows of this layer over a grid of children of this size."""
         raise NotImplementedError
 
-    def _checked(self, children: Capsules) -> Capsules:
-        rank, axes = self.dimensions + 3, f"b {GRIDS[self.dimensions]} i e"
-        check_capsules(type(self).__name__, children, rank, axes, self.in_capsules, self.transform.in_dim)
-        return children
-
-    def _windows_of(self, children: Capsules) -> Windows:
-        return self.windows(tuple(children.poses.shape[1:-2]))
+    def _check(self, children: Capsules) -> None:
+        axes = f"b {GRIDS[self.dimensions]} i e"
+        check_capsules(type(self).__name__, children, axes, self.in_capsules, self.transform.in_dim)
 
     def _gather(self, children: Capsules) -> Gathered:
-        windows = self._windows_of(self._checked(children))
+        windows = self.windows(tuple(children.poses.shape[1:-2]))
         mask, parent_mask = self._masks(children, windows)
         return Gathered(children, windows, across=self.competition == "grid", mask=mask, parent_mask=parent_mask)
 
@@ -106,9 +102,3 @@ class WindowedLayer(RoutedLayer):
             inside = inside & windows.inside(real.any(-1))
         # A parent that is padding takes part in no competition: its window's children are masked in that window.
         return mask & inside.unsqueeze(-1), inside.unsqueeze(-1).expand(*inside.shape, self.transform.out_capsules)
-
-    def _laid_out(self, routed: Routed) -> Routed:
-        return routed._replace(couplings=routed.couplings.unflatten(-2, (-1, self.in_capsules)))
-
-    def _flat(self, couplings: Tensor) -> Tensor:
-        return couplings.flatten(-3, -2)
