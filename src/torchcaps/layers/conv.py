@@ -35,7 +35,7 @@ class _ConvCapsules(WindowedLayer):
         **options: Any,
     ) -> None:
         sizes, where = (in_capsules, out_capsules, in_dim, out_dim), (kernel_size, stride, padding, dilation)
-        super().__init__(*sizes, *where, competition=competition, votes=votes, routing=routing, **options)
+        super().__init__(sizes, *where, competition=competition, votes=votes, routing=routing, **options)
         owner = type(self).__name__
         got = f"padding={self.padding} for kernel_size={self.kernel_size}"
         if max(self.dilation) > 1:

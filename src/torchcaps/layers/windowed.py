@@ -11,16 +11,15 @@ from torch import Tensor
 from torchcaps._core.errors import check_choice, check_count, input_error
 from torchcaps._core.types import GRIDS, Capsules, check_capsules
 from torchcaps.layers.base import RoutedLayer
-from torchcaps.routing import Routing
 from torchcaps.votes.job import Gathered
-from torchcaps.votes.transforms import VoteTransform
 from torchcaps.votes.windows import Sizes, Windows
 
 
 class WindowedLayer(RoutedLayer):
     """The base of convolutions and transposed convolutions. A kind says what its windows are.
 
-    dimensions: the axes of the grid. competition: "grid" or "window". The couplings are [b *out k i j].
+    dimensions: the axes of the grid. sizes: in_capsules, out_capsules, in_dim and out_dim. competition: "grid" or
+    "window". The couplings are [b *out k i j].
     """
 
     dimensions: int = 2
@@ -28,18 +27,13 @@ class WindowedLayer(RoutedLayer):
 
     def __init__(
         self,
-        in_capsules: int,
-        out_capsules: int,
-        in_dim: int,
-        out_dim: int,
+        sizes: tuple[int, int, int, int],
         kernel_size: int | Sizes,
         stride: int | Sizes,
         padding: int | Sizes,
         dilation: int | Sizes,
         *,
         competition: str,
-        votes: str | VoteTransform,
-        routing: str | Routing,
         **options: Any,
     ) -> None:
         owner = type(self).__name__
@@ -48,14 +42,14 @@ class WindowedLayer(RoutedLayer):
         strides = self._per_axis("stride", stride, 1)
         dilations = self._per_axis("dilation", dilation, 1)
         paddings = self._per_axis("padding", padding, 0)
+        in_capsules, out_capsules, in_dim, out_dim = sizes
         check_count(owner, "in_capsules", in_capsules)
         seen, views = self._sees(kernel, strides, dilations)
         views = views if competition == "grid" else 1
-        sizes = (math.prod(kernel) * in_capsules, out_capsules, in_dim, out_dim)
         options.setdefault("expected_children", seen * in_capsules)
         # Between the rivals at the start and those left when a child has found its window.
         options.setdefault("rivals", views**self.rivalry * out_capsules)
-        super().__init__(*sizes, votes=votes, routing=routing, **options)
+        super().__init__(math.prod(kernel) * in_capsules, out_capsules, in_dim, out_dim, **options)
         self.kernel_size = kernel
         self.stride = strides
         self.padding = paddings
