@@ -73,9 +73,10 @@ lock:  ## make lock.txt anew from pyproject.toml and constraints.txt (Python 3.1
 versions:  ## a part of the tests with the lowest and the newest versions allowed (about a quarter of an hour)
 	$(PYTHON) scripts/versions.py
 
-release: $(READY)  ## sdist and wheel, checked, and a list of all packages with their hashes (CycloneDX), in dist/
+# URL, the project's public address, makes links of the README absolute and writes the urls of the metadata.
+release: $(READY)  ## sdist, wheel, and a list of packages with hashes (CycloneDX), in dist/; URL=https://... for urls and links
 	rm -rf dist
-	$(BIN)/python -m build --no-isolation --outdir dist .
+	TORCHCAPS_URL="$(URL)" $(BIN)/python -m build --no-isolation --outdir dist .
 	$(BIN)/python -m twine check --strict dist/*.tar.gz dist/*.whl
 	$(BIN)/python scripts/sbom.py dist
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torchcaps as tc
-from torchcaps.votes.operator import parameters_of
+from torchcaps.votes.operator import parameters_of, suits_operator
 
 ROUTING_CASES = [
     ("dynamic", {}),
@@ -226,8 +226,8 @@ def test_a_compiled_copy_of_a_layer_is_a_layer_of_its_own():
 def test_layers_that_draw_or_are_exported_show_their_operations_to_the_compiler():
     layer = tc.DenseCapsules(6, 3, 4, 4, sampling=0.5)
     children = tc.Capsules(torch.randn(2, 6, 4), torch.rand(2, 6))
-    assert not layer._is_operator(layer.gather(children))
-    assert layer.eval()._is_operator(layer.gather(children))
+    assert not suits_operator(layer, layer.gather(children))
+    assert suits_operator(layer.eval(), layer.gather(children))
     program = torch.export.export(layer, (children,))
     assert "torchcaps.route" not in str(program.graph)
 

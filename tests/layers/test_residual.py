@@ -110,3 +110,12 @@ def test_deep_capsules_take_images_of_any_size(side):
     assert len(model.routed_layers) == 3
     assert model(torch.rand(2, 3, side, side + 3)).activations.shape == (2, 4)
     assert max(model.children_of(torch.rand(1, 3, side, side + 3)).poses.shape[1:3]) <= 8
+
+
+def test_silent_capsules_are_zero_where_they_are_masked():
+    mask = torch.tensor([[True, False]])
+    silent = tc.Capsules(torch.ones(1, 2, 3), torch.ones(1, 2), mask).silent()
+    assert torch.equal(silent.poses, mask.unsqueeze(-1).expand(1, 2, 3).float())
+    assert torch.equal(silent.activations, mask.float())
+    bare = tc.Capsules(torch.ones(1, 2, 3), torch.ones(1, 2))
+    assert bare.silent() is bare

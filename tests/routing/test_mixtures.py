@@ -273,8 +273,9 @@ def test_heinsen_activation_is_the_logistic_of_what_is_used_less_what_is_ignored
     for beta in layer.routing.parameters():
         torch.nn.init.normal_(beta)
     routed = layer.route(children)
-    own = layer.gather(children).activations.unsqueeze(-1)
-    used = own * layer._flat(routed.couplings) if competition == "grid" else own * routed.couplings
+    gathered = layer.gather(children)
+    own = gathered.activations.unsqueeze(-1)
+    used = own * gathered.flat(routed.couplings)
     assert (used.sum(-1) - own.squeeze(-1)).abs().max() > 1e-3 or competition == "dense"
     benefit = (layer.routing.beta_use * used).sum(-2) - (layer.routing.beta_ignore * (own - used)).sum(-2)
     torch.testing.assert_close(routed.activations, torch.sigmoid(benefit))

@@ -38,6 +38,12 @@ class Capsules(NamedTuple):
         """The poses, with those of masked capsules set to zero."""
         return self.poses if self.mask is None else self.poses.masked_fill(~self.mask.unsqueeze(-1), 0)
 
+    def silent(self) -> Capsules:
+        """The same capsules, with poses and activations of masked ones set to zero."""
+        if self.mask is None:
+            return self
+        return Capsules(self.silent_poses(), self.activations.masked_fill(~self.mask, 0), self.mask)
+
     def to(self, *args: Any, **options: Any) -> Capsules:
         """Convert to another device or dtype, with the arguments of `Tensor.to`. The mask keeps its dtype."""
         poses, activations = self.poses.to(*args, **options), self.activations.to(*args, **options)
@@ -100,8 +106,8 @@ def truth_of(labels: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
     return (labels.unsqueeze(-1) == torch.arange(classes, device=labels.device)).to(dtype)
 
 
-def check_capsules(owner: str, capsules: Capsules, rank: int, axes: str, in_capsules: int | None, in_dim: int) -> None:
-    """Raise an `InputError` if the poses of `capsules` are not `axes` = (*, in_capsules, in_dim) of this rank.
+def check_capsules(owner: str, capsules: Capsules, axes: str, in_capsules: int | None, in_dim: int) -> None:
+    """Raise an `InputError` if the poses of `capsules` are not `axes`, such as "b i e" = (*, in_capsules, in_dim).
 
     Activations and mask must have the shape of the poses without the last axis. owner is named in messages.
     in_capsules: None accepts any number of capsules.
@@ -109,6 +115,7 @@ def check_capsules(owner: str, capsules: Capsules, rank: int, axes: str, in_caps
     if not isinstance(capsules, Capsules):
         raise input_error(owner, "Capsules", f"a {type(capsules).__name__}", "Pass Capsules(poses, activations).")
     poses, activations, mask = capsules
+    rank = len(axes.split())
     if poses.ndim != rank:
         remedy = "Call .flatten() on a grid first." if rank == 3 and poses.ndim > 3 else f"Give poses {rank} axes."
     elif poses.shape[-1] != in_dim:

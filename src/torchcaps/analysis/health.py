@@ -191,9 +191,7 @@ def coupling_facts(model: nn.Module, data: Examples, batch_size: int = 16) -> di
         seen, _ = children_of_layers(model, batch.inputs.to(device))
         for name, layer in layers.items():
             gathered = layer.gather(seen[name])
-            steps = layer.routing.trace(
-                layer.vote(gathered), gathered.activations, mask=gathered.mask, over_parents=gathered.over_parents
-            )
+            steps = layer.routing.trace(layer.vote(gathered), gathered.activations, **gathered.beside)
             prior = prior_of(layer.routing)
             couplings = [step.routed.couplings - (0 if prior is None else prior) for step in steps]
             tallies[name].add(couplings, gathered, labels[number] if one else None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,13 +9,13 @@ from torch import Tensor, nn
 
 from torchcaps._core.errors import check_count
 from torchcaps._core.types import Capsules, Routed, Step
-from torchcaps.layers.parts import routing_for, transform_for
+from torchcaps.layers.parts import keyword_options, routing_for, starting_std, transform_for
 from torchcaps.layers.residual import add_children
 from torchcaps.routing import Routing
 from torchcaps.votes import backends as _backends  # noqa: F401  (the engine knows them from here on)
-from torchcaps.votes.engine import Plan, choose, route
+from torchcaps.votes.engine import Plan, planned, route, trace
 from torchcaps.votes.job import Gathered, Job
-from torchcaps.votes.operator import handle, parameters_of
+from torchcaps.votes.operator import handle, route_compiled, suits_operator
 from torchcaps.votes.tiling import tile_bytes
 from torchcaps.votes.transforms import VoteTransform
 
@@ -31,9 +29,8 @@ class RoutedLayer(nn.Module):
     `VoteTransform`. routing: a name, with its options as further arguments, or a `Routing`. vote_bias adds a learned
     bias to every vote; normalize divides each vote matrix by its Frobenius norm. std is the standard deviation of the
     starting weights; left out, votes keep the scale of poses where parents are means of votes. Where they are sums, it
-    is such that children of length 0.7 under uniform couplings sum to a length of about one: squash is neither
-    saturated nor silent, and learning starts at the first step. For this a layer must know about how many children a
-    parent sees (expected_children, else in_capsules, else 1024) and how many parents share a child (rivals).
+    follows from how many children a parent sees (expected_children, else in_capsules, else 1024) and how many parents
+    share a child (rivals), see `starting_std`.
     normalize_poses: a layer norm with learned gain and shift on the poses of children before they vote. skip: add each
     parent to the child in its place (see `residual`); both make deep stacks train.
     tile_bytes: how many bytes the votes of one tile may take (see `tiling`); 0 keeps all votes, which only gradients of
@@ -80,11 +77,7 @@ class RoutedLayer(nn.Module):
         self._handle = handle(self)  # for compilers
         if std is None and not isinstance(votes, VoteTransform) and not self.routing.parents_are_means:
             children = expected_children or in_capsules or 1024
-            length = math.sqrt(in_dim) if normalize_poses else 0.7  # of a child
-            vote = length * math.sqrt(self.transform.fan_out())  # of a vote, for weights of standard deviation one
-            start = (rivals or out_capsules) / (vote * math.sqrt(children))
-            # Few children of a dense layer would need votes so long that the first couplings are all or nothing.
-            self.transform.rescale_weights(start if rivals else min(start, 0.4 / vote))
+            self.transform.rescale_weights(starting_std(self.transform, children, rivals, normalize_poses))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]  # torch has no types for it
@@ -92,44 +85,29 @@ class RoutedLayer(nn.Module):
 
     def gather(self, children: Capsules) -> Gathered:
         """The children of every parent, as they vote."""
-        if self.norm is None:
-            return self._gather(children)
-        return self._gather(self._checked(children)._replace(poses=self.norm(children.poses)))
+        self._check(children)
+        if self.norm is not None:
+            children = children._replace(poses=self.norm(children.poses))
+        return self._gather(children)
+
+    def _check(self, children: Capsules) -> None:
+        """Refuse children that are not what this layer takes."""
+        raise NotImplementedError
 
     def _gather(self, children: Capsules) -> Gathered:
         raise NotImplementedError
 
-    def _checked(self, children: Capsules) -> Capsules:
-        """The children, if they are what this layer takes."""
-        raise NotImplementedError
-
-    def _in_place(self, children: Capsules) -> Capsules:
-        """For a skip connection: the child in the place of each parent."""
-        return children
-
     def _joined(self, poses: Tensor, activations: Tensor, children: Capsules, gathered: Gathered) -> Capsules:
         """The parents as the layer gives them: silent where there are none, with a child in its place added."""
-        parents = Capsules(poses, activations, gathered.parent_mask)
-        if parents.mask is not None:
-            parents = parents._replace(
-                poses=parents.silent_poses(), activations=activations.masked_fill(~parents.mask, 0)
-            )
-        return add_children(parents, self._in_place(children)) if self.skip else parents
+        parents = Capsules(poses, activations, gathered.parent_mask).silent()
+        return add_children(parents, children, gathered.windows) if self.skip else parents
 
     def _finished(self, routed: Routed, children: Capsules, gathered: Gathered) -> Routed:
         poses, activations, _ = self._joined(routed.poses, routed.activations, children, gathered)
-        return self._laid_out(Routed(poses, activations, routed.couplings))
-
-    def _laid_out(self, routed: Routed) -> Routed:
-        """The couplings in the layer's own shape."""
-        return routed
-
-    def _flat(self, couplings: Tensor) -> Tensor:
-        """The couplings in the routing's shape, [*b i j]."""
-        return couplings
+        return Routed(poses, activations, gathered.laid_out(routed.couplings))
 
     def _job(self, gathered: Gathered, couplings: Tensor | None = None) -> Job:
-        flat = None if couplings is None else self._flat(couplings)
+        flat = None if couplings is None else gathered.flat(couplings)
         budget = tile_bytes(self.tile_bytes, gathered.children.poses.device)
         return Job(gathered, self.transform, self.routing, flat, budget)
 
@@ -142,11 +120,7 @@ class RoutedLayer(nn.Module):
 
         A routing that never ran is taken to ask for sums only.
         """
-        return self._planned(self.gather(children))
-
-    def _planned(self, gathered: Gathered) -> Plan:
-        with torch.random.fork_rng(devices=[]):
-            return choose(self._job(gathered))
+        return planned(self._job(self.gather(children)))
 
     if TYPE_CHECKING:  # torch gives Any
 
@@ -157,20 +131,11 @@ class RoutedLayer(nn.Module):
         return self._parents(children, self.gather(children))
 
     def _parents(self, children: Capsules, gathered: Gathered) -> Capsules:
-        if torch.compiler.is_compiling() and self._is_operator(gathered):
-            given, known = parameters_of(self), gathered.children
-            dtype = given[0].dtype  # behind an operator there is no autocast
-            children_given = (known.poses.to(dtype), known.activations.to(dtype), known.mask)
-            poses, activations = torch.ops.torchcaps.route(*children_given, given, self._handle)
+        if torch.compiler.is_compiling() and suits_operator(self, gathered):
+            poses, activations = route_compiled(self, gathered.children)
         else:
             poses, activations = route(self._job(gathered), 2, self._said)
         return self._joined(poses, activations, children, gathered)
-
-    def _is_operator(self, gathered: Gathered) -> bool:
-        """May a compiler see the layer as one operator? Not in an exported program, which must stand for itself."""
-        draws = self.routing.training and self.routing.sampling < 1  # the backward pass would draw others
-        whole = gathered.pairs is None and gathered.children.poses.is_floating_point() and self.tile_bytes != 0
-        return whole and not draws and not torch.compiler.is_exporting()
 
     def route(self, children: Capsules, couplings: Tensor | None = None) -> Routed:
         """The parents together with the couplings that made them; from given couplings (in that shape) if any."""
@@ -185,19 +150,9 @@ class RoutedLayer(nn.Module):
         return self._traced(children, self.gather(children), couplings)
 
     def _traced(self, children: Capsules, gathered: Gathered, couplings: Tensor | None) -> list[Step]:
-        steps = self.routing.trace(
-            self.vote(gathered),
-            gathered.activations,
-            mask=gathered.mask,
-            couplings=None if couplings is None else self._flat(couplings),
-            over_parents=gathered.over_parents,
-        )
+        steps = trace(self._job(gathered, couplings))
         return [Step(self._finished(step.routed, children, gathered), step.objective) for step in steps]
 
 
-# What a user may tell a routed layer, beside the options of its routing.
-LAYER_OPTIONS = tuple(
-    word
-    for word, parameter in inspect.signature(RoutedLayer.__init__).parameters.items()
-    if parameter.kind is parameter.KEYWORD_ONLY and word not in ("rivals", "any_grid")  # these are the layer's own
-)
+# What a user may tell a routed layer beside the options of its routing. Two arguments are for subclasses.
+LAYER_OPTIONS = [word for word in keyword_options(RoutedLayer.__init__) if word not in ("rivals", "any_grid")]

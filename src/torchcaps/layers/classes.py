@@ -52,13 +52,11 @@ class ClassCapsules(RoutedLayer):
         self.coordinates = coordinates
         self.coordinate_scale = coordinate_scale
 
-    def _checked(self, children: Capsules) -> Capsules:
-        rank, axes = self.dimensions + 3, f"b {GRIDS[self.dimensions]} i e"
-        check_capsules("ClassCapsules", children, rank, axes, self.transform.in_capsules, self.transform.in_dim)
-        return children
+    def _check(self, children: Capsules) -> None:
+        axes = f"b {GRIDS[self.dimensions]} i e"
+        check_capsules("ClassCapsules", children, axes, self.transform.in_capsules, self.transform.in_dim)
 
     def _gather(self, children: Capsules) -> Gathered:
-        self._checked(children)
         grid, offsets, known = tuple(children.poses.shape[1:-2]), None, None
         if self.coordinates is not None:
             where = (grid, self.transform.out_dim, self.coordinates, self.coordinate_scale)

@@ -10,8 +10,7 @@ import math
 from typing import Any
 
 from torchcaps._core.errors import input_error
-from torchcaps._core.types import Capsules
-from torchcaps.layers.residual import at_centers, check_skip
+from torchcaps.layers.residual import check_skip
 from torchcaps.layers.windowed import WindowedLayer
 from torchcaps.routing import Routing
 from torchcaps.votes.transforms import VoteTransform
@@ -36,7 +35,7 @@ class _ConvCapsules(WindowedLayer):
         **options: Any,
     ) -> None:
         sizes, where = (in_capsules, out_capsules, in_dim, out_dim), (kernel_size, stride, padding, dilation)
-        super().__init__(*sizes, *where, competition=competition, votes=votes, routing=routing, **options)
+        super().__init__(sizes, *where, competition=competition, votes=votes, routing=routing, **options)
         owner = type(self).__name__
         got = f"padding={self.padding} for kernel_size={self.kernel_size}"
         if max(self.dilation) > 1:
@@ -59,10 +58,6 @@ class _ConvCapsules(WindowedLayer):
             remedy = "Use a smaller kernel_size or dilation, or padding."
             raise input_error(type(self).__name__, expected, f"a grid of {grid}", remedy)
         return found
-
-    def _in_place(self, children: Capsules) -> Capsules:
-        windows = self._windows_of(children)
-        return Capsules(*(None if part is None else at_centers(part, windows) for part in children))  # type: ignore[arg-type]
 
 
 class ConvCapsules1d(_ConvCapsules):

@@ -12,7 +12,7 @@ from torchcaps._core.types import Capsules, Routed, Step, check_capsules
 from torchcaps.layers.base import RoutedLayer
 from torchcaps.layers.residual import check_skip
 from torchcaps.routing import Routing
-from torchcaps.votes.engine import Plan
+from torchcaps.votes.engine import Plan, planned
 from torchcaps.votes.job import Gathered
 from torchcaps.votes.transforms import VoteTransform
 
@@ -50,7 +50,7 @@ class DenseCapsules(RoutedLayer):
     def gather(self, children: Capsules, pair_mask: Tensor | None = None) -> Gathered:
         if pair_mask is None:
             return super().gather(children)
-        self._checked(children)
+        self._check(children)
         shape = (*children.activations.shape, self.transform.out_capsules)
         _check_pairs(pair_mask, shape)
         pairs = pair_mask.expand(shape)
@@ -61,14 +61,13 @@ class DenseCapsules(RoutedLayer):
         return Gathered(children, pairs=pairs, parent_mask=parents)
 
     def _gather(self, children: Capsules) -> Gathered:
-        return Gathered(self._checked(children))
+        return Gathered(children)
 
-    def _checked(self, children: Capsules) -> Capsules:
-        check_capsules("DenseCapsules", children, 3, "b i e", self.transform.in_capsules, self.transform.in_dim)
-        return children
+    def _check(self, children: Capsules) -> None:
+        check_capsules("DenseCapsules", children, "b i e", self.transform.in_capsules, self.transform.in_dim)
 
     def plan(self, children: Capsules, pair_mask: Tensor | None = None) -> Plan:
-        return self._planned(self.gather(children, pair_mask))
+        return planned(self._job(self.gather(children, pair_mask)))
 
     if TYPE_CHECKING:
 

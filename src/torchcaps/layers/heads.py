@@ -62,7 +62,7 @@ class Decoder(nn.Module):
         self.image_shape = tuple(image_shape)
 
     def forward(self, capsules: Capsules, labels: Tensor | None = None, *, top: int | None = None) -> Tensor:
-        check_capsules(type(self).__name__, capsules, 3, "b y d", self.classes, self.dim)
+        check_capsules(type(self).__name__, capsules, "b y d", self.classes, self.dim)
         keep = class_mask(capsules.activations, labels, top=top)
         poses = capsules.poses if keep.ndim == 2 else capsules.poses.unsqueeze(1)
         chosen = (poses * keep.unsqueeze(-1)).flatten(-2)  # [b (y d)] or [b n (y d)]

@@ -35,15 +35,14 @@ def at_centers(values: Tensor, windows: Windows) -> Tensor:
     return values
 
 
-def add_children(parents: Capsules, children: Capsules) -> Capsules:
+def add_children(parents: Capsules, children: Capsules, windows: Windows | None) -> Capsules:
     """Parents with the poses of the children in their places added, and the mean of both activations.
 
-    A parent that is masked stays zero.
+    windows: through which parents see a grid of children; the child at the middle is in a parent's place. A parent that
+    is masked stays zero.
     """
-    poses, activations = children.silent_poses(), children.activations
-    if children.mask is not None:
-        activations = activations.masked_fill(~children.mask, 0)
-    if parents.mask is not None:
-        poses = poses.masked_fill(~parents.mask.unsqueeze(-1), 0)
-        activations = activations.masked_fill(~parents.mask, 0)
-    return Capsules(parents.poses + poses, (parents.activations + activations) / 2, parents.mask)
+    if windows is not None:
+        children = Capsules(*(None if part is None else at_centers(part, windows) for part in children))  # type: ignore[arg-type]
+    added = children.silent()._replace(mask=parents.mask).silent()
+    activations = (parents.activations + added.activations) / 2
+    return Capsules(parents.poses + added.poses, activations, parents.mask)

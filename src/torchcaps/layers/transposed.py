@@ -41,7 +41,7 @@ class _ConvTransposeCapsules(WindowedLayer):
             remedy = "Leave skip out, or use a convolution."
             raise input_error(owner, "no skip: most parents are in no child's place", "skip=True", remedy)
         sizes, where = (in_capsules, out_capsules, in_dim, out_dim), (kernel_size, stride, padding, dilation)
-        super().__init__(*sizes, *where, competition=competition, votes=votes, routing=routing, **options)
+        super().__init__(sizes, *where, competition=competition, votes=votes, routing=routing, **options)
         self.output_padding = self._per_axis("output_padding", output_padding, 0)
         steps = [max(pair) for pair in zip(self.stride, self.dilation, strict=True)]
         if any(more >= step for more, step in zip(self.output_padding, steps, strict=True)):

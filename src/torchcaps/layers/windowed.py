@@ -9,18 +9,17 @@ import torch
 from torch import Tensor
 
 from torchcaps._core.errors import check_choice, check_count, input_error
-from torchcaps._core.types import GRIDS, Capsules, Routed, check_capsules
+from torchcaps._core.types import GRIDS, Capsules, check_capsules
 from torchcaps.layers.base import RoutedLayer
-from torchcaps.routing import Routing
 from torchcaps.votes.job import Gathered
-from torchcaps.votes.transforms import VoteTransform
 from torchcaps.votes.windows import Sizes, Windows
 
 
 class WindowedLayer(RoutedLayer):
     """The base of convolutions and transposed convolutions. A kind says what its windows are.
 
-    dimensions: the axes of the grid. competition: "grid" or "window". The couplings are [b *out k i j].
+    dimensions: the axes of the grid. sizes: in_capsules, out_capsules, in_dim and out_dim. competition: "grid" or
+    "window". The couplings are [b *out k i j].
     """
 
     dimensions: int = 2
@@ -28,18 +27,13 @@ class WindowedLayer(RoutedLayer):
 
     def __init__(
         self,
-        in_capsules: int,
-        out_capsules: int,
-        in_dim: int,
-        out_dim: int,
+        sizes: tuple[int, int, int, int],
         kernel_size: int | Sizes,
         stride: int | Sizes,
         padding: int | Sizes,
         dilation: int | Sizes,
         *,
         competition: str,
-        votes: str | VoteTransform,
-        routing: str | Routing,
         **options: Any,
     ) -> None:
         owner = type(self).__name__
@@ -48,14 +42,14 @@ class WindowedLayer(RoutedLayer):
         strides = self._per_axis("stride", stride, 1)
         dilations = self._per_axis("dilation", dilation, 1)
         paddings = self._per_axis("padding", padding, 0)
+        in_capsules, out_capsules, in_dim, out_dim = sizes
         check_count(owner, "in_capsules", in_capsules)
         seen, views = self._sees(kernel, strides, dilations)
         views = views if competition == "grid" else 1
-        sizes = (math.prod(kernel) * in_capsules, out_capsules, in_dim, out_dim)
         options.setdefault("expected_children", seen * in_capsules)
         # Between the rivals at the start and those left when a child has found its window.
         options.setdefault("rivals", views**self.rivalry * out_capsules)
-        super().__init__(*sizes, votes=votes, routing=routing, **options)
+        super().__init__(math.prod(kernel) * in_capsules, out_capsules, in_dim, out_dim, **options)
         self.kernel_size = kernel
         self.stride = strides
         self.padding = paddings
@@ -80,16 +74,12 @@ class WindowedLayer(RoutedLayer):
         """The windows of this layer over a grid of children of this size."""
         raise NotImplementedError
 
-    def _checked(self, children: Capsules) -> Capsules:
-        rank, axes = self.dimensions + 3, f"b {GRIDS[self.dimensions]} i e"
-        check_capsules(type(self).__name__, children, rank, axes, self.in_capsules, self.transform.in_dim)
-        return children
-
-    def _windows_of(self, children: Capsules) -> Windows:
-        return self.windows(tuple(children.poses.shape[1:-2]))
+    def _check(self, children: Capsules) -> None:
+        axes = f"b {GRIDS[self.dimensions]} i e"
+        check_capsules(type(self).__name__, children, axes, self.in_capsules, self.transform.in_dim)
 
     def _gather(self, children: Capsules) -> Gathered:
-        windows = self._windows_of(self._checked(children))
+        windows = self.windows(tuple(children.poses.shape[1:-2]))
         mask, parent_mask = self._masks(children, windows)
         return Gathered(children, windows, across=self.competition == "grid", mask=mask, parent_mask=parent_mask)
 
@@ -106,9 +96,3 @@ class WindowedLayer(RoutedLayer):
             inside = inside & windows.inside(real.any(-1))
         # A parent that is padding takes part in no competition: its window's children are masked in that window.
         return mask & inside.unsqueeze(-1), inside.unsqueeze(-1).expand(*inside.shape, self.transform.out_capsules)
-
-    def _laid_out(self, routed: Routed) -> Routed:
-        return routed._replace(couplings=routed.couplings.unflatten(-2, (-1, self.in_capsules)))
-
-    def _flat(self, couplings: Tensor) -> Tensor:
-        return couplings.flatten(-3, -2)

@@ -11,6 +11,7 @@ from typing import Any, overload
 from torchcaps._core.errors import check_choice, check_count, input_error
 from torchcaps._core.extensions import Registry
 from torchcaps.layers.base import LAYER_OPTIONS
+from torchcaps.layers.parts import keyword_options
 from torchcaps.models.base import CapsuleModel, ImageModel, ImageShape, draws, readout_of
 from torchcaps.models.calibrate import calibrate
 from torchcaps.models.capsnet import CapsNet
@@ -59,7 +60,7 @@ def model_options(name: str, routing: str | None = None) -> list[str]:
     for kind in MODELS[name].__mro__:
         if open_ended and "__init__" in vars(kind):
             parameters = inspect.signature(vars(kind)["__init__"]).parameters
-            options |= {word: p.default for word, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+            options |= keyword_options(vars(kind)["__init__"])
             open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     routing = routing or options.get("routing")
     if "routing" in options and isinstance(routing, str) and routing in ROUTINGS:

@@ -174,7 +174,7 @@ def _spread(layer: RoutedLayer, children: Capsules, floor: float) -> tuple[Tenso
     logs, shares = [], []
     for part in _parts(layer, children):
         votes, activations = layer.vote(part), part.activations
-        routed = layer.routing(votes, activations, mask=part.mask, over_parents=part.over_parents)
+        routed = layer.routing(votes, activations, **part.beside)
         weights = routed.couplings * activations.unsqueeze(-1)
         masses = weights.sum(-2) + 1e-7
         variances = spread(weights, votes, routed.poses) / masses.unsqueeze(-1) + floor

@@ -7,7 +7,7 @@ parent. A subclass implements `update` (M-step), `assign` (E-step), `read` (clus
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool
@@ -30,6 +30,17 @@ from torchcaps.routing.competition import (
 from torchcaps.votes.algebra import Votes, as_votes
 from torchcaps.votes.bounds import bounded
 from torchcaps.votes.layout import constant
+
+
+class Call(NamedTuple):
+    """What a routing is called with beside votes; where steps are a list, those of a trace are added to it."""
+
+    activations: Tensor | None
+    mask: Tensor | None
+    couplings: Tensor | None
+    kept: Tensor | None
+    over_parents: OverParents
+    steps: list[Step] | None
 
 
 def _moved(routed: Routed, pivot: Tensor | None) -> Routed:
@@ -145,7 +156,7 @@ class Routing(nn.Module):
         couplings: start from these [*b i j]. kept: the parents that compete; left out, they are sampled. over_parents:
         the competition for a child; left out, among all parents of axis j.
         """
-        return self._run(votes, activations, mask, couplings, kept, over_parents, None)
+        return self._run(votes, Call(activations, mask, couplings, kept, over_parents, None))
 
     if TYPE_CHECKING:
         __call__ = forward
@@ -161,7 +172,7 @@ class Routing(nn.Module):
     ) -> list[Step]:
         """Like a call, but return the `Routed` and the objective after every update."""
         steps: list[Step] = []
-        self._run(votes, activations, mask, couplings, None, over_parents, steps)
+        self._run(votes, Call(activations, mask, couplings, None, over_parents, steps))
         return steps
 
     @classmethod
@@ -169,41 +180,24 @@ class Routing(nn.Module):
         """The options of the constructor with their defaults."""
         return constructor_options(cls)
 
-    def _run(
-        self,
-        votes: Any,
-        activations: Tensor | None,
-        mask: Tensor | None,
-        couplings: Tensor | None,
-        kept: Tensor | None,
-        over_parents: OverParents,
-        steps: list[Step] | None,
-    ) -> Routed:
+    def _run(self, votes: Any, call: Call) -> Routed:
         sizes = {"in_capsules": self.in_capsules, "out_capsules": self.out_capsules, "out_dim": self.out_dim}
-        check_routed(self.name, sizes, votes, activations, mask, couplings)
+        check_routed(self.name, sizes, votes, call.activations, call.mask, call.couplings)
         device = votes.device.type
         autocast = autocasting(device)
         given = votes.dtype
         with no_autocast(device):
             if isinstance(votes, Tensor):
-                votes = silent_votes(votes.float() if given in HALVES else votes, mask, over_parents.pairs)
-            routed = self._iterate(as_votes(votes), activations, mask, couplings, kept, over_parents, steps)
+                votes = silent_votes(votes.float() if given in HALVES else votes, call.mask, call.over_parents.pairs)
+            routed = self._iterate(as_votes(votes), call)
         if autocast or votes.dtype == given:
             return routed
-        if steps is not None:
-            steps[:] = [Step(step.routed.to(given), step.objective) for step in steps]
+        if call.steps is not None:
+            call.steps[:] = [Step(step.routed.to(given), step.objective) for step in call.steps]
         return routed.to(given)
 
-    def _iterate(
-        self,
-        votes: Any,
-        activations: Tensor | None,
-        mask: Tensor | None,
-        couplings: Tensor | None,
-        kept: Tensor | None,
-        over_parents: OverParents,
-        steps: list[Step] | None,
-    ) -> Routed:
+    def _iterate(self, votes: Any, call: Call) -> Routed:
+        activations, mask, couplings, kept, over_parents, steps = call
         if not self.uses_activations:
             activations = None
         weights = constant(1, votes, votes.shape[:-2]) if activations is None else activations.to(votes.dtype)

@@ -79,12 +79,7 @@ class Gaussian(Routing):
         self.sharpness = sharpness
 
     def update(
-        self,
-        votes: Votes,
-        weights: Couplings,
-        previous: Mixture | None,
-        step: int,
-        origin: Tensor | None = None,
+        self, votes: Votes, weights: Couplings, previous: Mixture | None, step: int, origin: Tensor | None = None
     ) -> Mixture:
         fitted = self.covariance in ("diagonal", "spherical")
         before = None if previous is None else previous.means

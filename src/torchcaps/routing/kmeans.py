@@ -74,12 +74,7 @@ class KMeans(Routing):
         self.sharpness = sharpness
 
     def update(
-        self,
-        votes: Votes,
-        weights: Couplings,
-        previous: Centers | None,
-        step: int,
-        origin: Tensor | None = None,
+        self, votes: Votes, weights: Couplings, previous: Centers | None, step: int, origin: Tensor | None = None
     ) -> Centers:
         if self.distance == "inner":
             return Centers(combine(weights, votes), mass(weights))

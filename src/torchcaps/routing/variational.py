@@ -95,12 +95,7 @@ class Variational(Gaussian):
         self.beta_active = nn.Parameter(torch.full((out_capsules,), float(beta_active or 0)))
 
     def update(
-        self,
-        votes: Votes,
-        weights: Couplings,
-        previous: Mixture | None,
-        step: int,
-        origin: Tensor | None = None,
+        self, votes: Votes, weights: Couplings, previous: Mixture | None, step: int, origin: Tensor | None = None
     ) -> Mixture:
         """The posterior: `covariances` are inverse expected precisions, `log_prior` all other terms of a score."""
         found = moments(weights, votes, near=None if previous is None else previous.means)

@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from torchcaps._core.types import Routed
+from torchcaps._core.types import Routed, Step
 from torchcaps.votes.algebra import AnotherBackendError, Votes
 from torchcaps.votes.competition import Competition, OverPairs
 from torchcaps.votes.job import WANTED, Job, Part
@@ -186,12 +186,24 @@ def route_by(job: Job, backend: Backend) -> tuple[Tensor, ...] | None:
     return tuple(result.unflatten(0, plan.leading) for result in results)
 
 
+def planned(job: Job) -> Plan:
+    """The plan of a job that is not run: random numbers stay as they are."""
+    with torch.random.fork_rng(devices=[]):
+        return choose(job)
+
+
+def trace(job: Job) -> list[Step]:
+    """The routing's `Routed` and objective after every iteration, from all votes at once."""
+    gathered, votes = job.gathered, job.vote(job.gathered.poses)
+    steps: list[Step] = job.routing.trace(votes, gathered.activations, couplings=job.couplings, **gathered.beside)
+    return steps
+
+
 def _alone(job: Job) -> tuple[Tensor, ...]:
     """All at once, by torch's own operations: compilers, transforms of functions and others look into them."""
     gathered = job.gathered
     votes = job.vote(gathered.poses)
-    beside = {"mask": gathered.mask, "couplings": job.couplings, "over_parents": gathered.over_parents}
-    return tuple(job.routing(votes, gathered.activations, **beside))
+    return tuple(job.routing(votes, gathered.activations, couplings=job.couplings, **gathered.beside))
 
 
 def _run(plan: Plan, count: int) -> tuple[Tensor, ...]:

@@ -86,6 +86,19 @@ class Gathered:
             return self._mask
         return None if self.children.mask is None else self._of(self.children.mask, 0)
 
+    @property
+    def beside(self) -> dict[str, Any]:
+        """What a routing is told beside votes and activations: which children are real, and which parents compete."""
+        return {"mask": self.mask, "over_parents": self.over_parents}
+
+    def laid_out(self, couplings: Tensor) -> Tensor:
+        """Couplings [*b i j] as layers show them: with windows, kernel and types of children apart, [b *out k c j]."""
+        return couplings if self.windows is None else couplings.unflatten(-2, (-1, self.types))
+
+    def flat(self, couplings: Tensor) -> Tensor:
+        """Couplings as layers show them, as routings have them."""
+        return couplings if self.windows is None else couplings.flatten(-3, -2)
+
     def _of(self, values: Tensor, beside: int) -> Tensor:
         if self.windows is None:
             return values.flatten(1, -1 - beside)

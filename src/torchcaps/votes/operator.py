@@ -17,7 +17,7 @@ from torch import Tensor
 
 from torchcaps._core.types import Capsules
 from torchcaps.votes.engine import route, with_parameters
-from torchcaps.votes.job import WANTED, Job
+from torchcaps.votes.job import WANTED, Gathered, Job
 
 # What both operators take.
 GIVEN = "Tensor poses, Tensor activations, Tensor? mask, Tensor[] parameters, int layer"
@@ -36,6 +36,22 @@ def handle(layer: Any) -> int:
 def parameters_of(layer: Any) -> list[Tensor]:
     """What the operator must be given beside children, so that it gets gradients."""
     return [*layer.transform.parameters(), *layer.routing.parameters()]
+
+
+def suits_operator(layer: Any, gathered: Gathered) -> bool:
+    """May a compiler see the layer as one operator? Not in an exported program, which must stand for itself."""
+    draws = layer.routing.training and layer.routing.sampling < 1  # the backward pass would draw others
+    whole = gathered.pairs is None and gathered.children.poses.is_floating_point() and layer.tile_bytes != 0
+    return whole and not draws and not torch.compiler.is_exporting()
+
+
+def route_compiled(layer: Any, children: Capsules) -> tuple[Tensor, Tensor]:
+    """Poses and activations of the layer's parents, by the operator."""
+    given = parameters_of(layer)
+    dtype = given[0].dtype  # behind an operator there is no autocast
+    poses, activations = children.poses.to(dtype), children.activations.to(dtype)
+    call: Callable[..., tuple[Tensor, Tensor]] = torch.ops.torchcaps.route
+    return call(poses, activations, children.mask, given, layer._handle)
 
 
 def _run(layer: Any, children: Capsules, given: list[Tensor]) -> tuple[Tensor, Tensor]:

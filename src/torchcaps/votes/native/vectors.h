@@ -37,6 +37,10 @@ static void *room(size bytes) {
     return place;
 }
 
+INLINE void clear(REAL *place, size count) { /* place may be null */
+    for (size k = 0; place && k < count; k++) place[k] = 0;
+}
+
 typedef __typeof__((vec){0} < (vec){0}) mask; /* integers of the same width */
 
 /* Neighbors added: in each 16 bytes, those of a and then those of b. */

@@ -43,15 +43,11 @@ INLINE size share_of(sizes n, int threads, int sums) {
     return share < 1 ? 1 : share < n.parents ? share : n.parents;
 }
 
-INLINE void clear(REAL *place, size count) { for (size k = 0; k < count; k++) place[k] = 0; }
-
 /* mass = Sum_i x, first = Sum_i x v, second = Sum_i x v^2, with v = vote - place, for the parents of a block from one to
    another: those of the first come first in place, mass, first and second. */
 INLINE void some_sums(sizes n, size b, size from, size to, in u, in w, pairs x, const REAL *place, REAL *mass,
                       REAL *first, REAL *second) {
-    if (mass) clear(mass, (to - from) * LANES);
-    if (first) clear(first, (to - from) * OUT * LANES);
-    if (second) clear(second, (to - from) * OUT * LANES);
+    clear(mass, (to - from) * LANES), clear(first, (to - from) * OUT * LANES), clear(second, (to - from) * OUT * LANES);
     for (size i = 0; i < n.children; i++)
         for (size j = from; j < to; j++) {
             in pair = x.at + b * x.b + i * x.i + j * x.j;

@@ -13,59 +13,55 @@ import triton.language as tl
 
 
 @triton.jit
+def _inside(ROWS: tl.constexpr, COLS: tl.constexpr, R2: tl.constexpr, C2: tl.constexpr):
+    """The places of the numbers of a matrix, row by row, [R2 C2], and which of them there are."""
+    row, column = tl.arange(0, R2), tl.arange(0, C2)
+    return row[:, None] * COLS + column[None, :], (row[:, None] < ROWS) & (column[None, :] < COLS)
+
+
+@triton.jit
+def _pose_places(n, i, examples, children, ROWS: tl.constexpr, INNER: tl.constexpr, R2: tl.constexpr, K2: tl.constexpr):
+    """The places of poses [BN BI R2 K2] of examples n [BN] and children i [BI], and which of them there are."""
+    within, inside = _inside(ROWS, INNER, R2, K2)
+    first = (n.to(tl.int64)[:, None] * children + i[None, :]) * (ROWS * INNER)
+    there = (n[:, None] < examples) & (i[None, :] < children)
+    return first[:, :, None, None] + within[None, None, :, :], there[:, :, None, None] & inside[None, None, :, :]
+
+
+@triton.jit
+def _places(n, j, count, parents, ROWS: tl.constexpr, COLS: tl.constexpr, R2: tl.constexpr, C2: tl.constexpr, shift=0):
+    """The places of matrices [BN R2 C2] in values [count parents (R C)], `shift` rows further on; which there are."""
+    within, inside = _inside(ROWS, COLS, R2, C2)
+    first = ((n.to(tl.int64) + shift) * parents + j) * (ROWS * COLS)
+    return first[:, None, None] + within[None, :, :], (n < count)[:, None, None] & inside[None, :, :]
+
+
+@triton.jit
 def _poses(
     poses, n, i, examples, children,
     ROWS: tl.constexpr, INNER: tl.constexpr, R2: tl.constexpr, K2: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Poses [BN BI R2 K2] of examples n [BN] and children i [BI]."""
-    row, inner = tl.arange(0, R2), tl.arange(0, K2)
-    first = (n.to(tl.int64)[:, None] * children + i[None, :]) * (ROWS * INNER)
-    there = (n[:, None] < examples) & (i[None, :] < children)
-    within = row[:, None] * INNER + inner[None, :]
-    inside = (row[:, None] < ROWS) & (inner[None, :] < INNER)
-    place = first[:, :, None, None] + within[None, None, :, :]
-    return tl.load(poses + place, mask=there[:, :, None, None] & inside[None, None, :, :], other=0.0).to(ACC)
+    place, there = _pose_places(n, i, examples, children, ROWS, INNER, R2, K2)
+    return tl.load(poses + place, mask=there, other=0.0).to(ACC)
 
 
 @triton.jit
-def _matrices(
-    weight, t, j, matrices, parents,
-    INNER: tl.constexpr, COLS: tl.constexpr, K2: tl.constexpr, C2: tl.constexpr, ACC: tl.constexpr,
-):  # fmt: skip
-    """Matrices [BI K2 C2] of children t [BI] for parent j."""
-    inner, column = tl.arange(0, K2), tl.arange(0, C2)
-    first = (t.to(tl.int64) * parents + j) * (INNER * COLS)
-    within = inner[:, None] * COLS + column[None, :]
-    inside = (inner[:, None] < INNER) & (column[None, :] < COLS)
-    place = first[:, None, None] + within[None, :, :]
-    return tl.load(weight + place, mask=(t < matrices)[:, None, None] & inside[None, :, :], other=0.0).to(ACC)
-
-
-@triton.jit
-def _vectors(
-    values, n, j, examples, parents,
+def _of_parent(
+    values, n, j, count, parents,
     ROWS: tl.constexpr, COLS: tl.constexpr, R2: tl.constexpr, C2: tl.constexpr, ACC: tl.constexpr, shift=0,
 ):  # fmt: skip
-    """Vectors [BN R2 C2] of parent j in examples n [BN], of values [n j d], so many examples further on."""
-    row, column = tl.arange(0, R2), tl.arange(0, C2)
-    first = ((n.to(tl.int64) + shift) * parents + j) * (ROWS * COLS)
-    within = row[:, None] * COLS + column[None, :]
-    inside = (row[:, None] < ROWS) & (column[None, :] < COLS)
-    place = first[:, None, None] + within[None, :, :]
-    return tl.load(values + place, mask=(n < examples)[:, None, None] & inside[None, :, :], other=0.0).to(ACC)
+    """Vectors of examples n, or weights of children n, for parent j: [BN R2 C2]."""
+    place, there = _places(n, j, count, parents, ROWS, COLS, R2, C2, shift)
+    return tl.load(values + place, mask=there, other=0.0).to(ACC)
 
 
 @triton.jit
-def _store_vectors(
+def _store(
     values, found, n, j, examples, parents,
     ROWS: tl.constexpr, COLS: tl.constexpr, R2: tl.constexpr, C2: tl.constexpr,
 ):  # fmt: skip
-    row, column = tl.arange(0, R2), tl.arange(0, C2)
-    first = (n.to(tl.int64) * parents + j) * (ROWS * COLS)
-    within = row[:, None] * COLS + column[None, :]
-    inside = (row[:, None] < ROWS) & (column[None, :] < COLS)
-    place = first[:, None, None] + within[None, :, :]
-    tl.store(values + place, found, mask=(n < examples)[:, None, None] & inside[None, :, :])
+    place, there = _places(n, j, examples, parents, ROWS, COLS, R2, C2)
+    tl.store(values + place, found, mask=there)
 
 
 @triton.jit
@@ -95,7 +91,7 @@ def sums_kernel(
     one = tl.zeros((BN, R2, C2), dtype=ACC)
     two = tl.zeros((BN, R2, C2), dtype=ACC)
     if PLACE:
-        about = _vectors(place, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)
+        about = _of_parent(place, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)
     for start in range(0, children, BI):
         i = start + tl.arange(0, BI)
         x = _pairs(pairs, n, i, j, examples, children, along_n, along_i, along_j, ACC)
@@ -103,7 +99,7 @@ def sums_kernel(
             mass += tl.sum(x, axis=1)
         if FIRST or SECOND:
             p = _poses(poses, n, i, examples, children, ROWS, INNER, R2, K2, ACC)
-            w = _matrices(weight, i % matrices, j, matrices, parents, INNER, COLS, K2, C2, ACC)
+            w = _of_parent(weight, i % matrices, j, matrices, parents, INNER, COLS, K2, C2, ACC)
             v = _votes(p, w)
             if PLACE:
                 v -= about[:, None, :, :]
@@ -115,9 +111,9 @@ def sums_kernel(
     if MASSES:
         tl.store(masses + n.to(tl.int64) * parents + j, mass, mask=n < examples)
     if FIRST:
-        _store_vectors(first, one, n, j, examples, parents, ROWS, COLS, R2, C2)
+        _store(first, one, n, j, examples, parents, ROWS, COLS, R2, C2)
     if SECOND:
-        _store_vectors(second, two, n, j, examples, parents, ROWS, COLS, R2, C2)
+        _store(second, two, n, j, examples, parents, ROWS, COLS, R2, C2)
 
 
 @triton.jit
@@ -137,12 +133,12 @@ def moments_kernel(
     two = tl.zeros((BN, R2, C2), dtype=ACC)
     about = tl.zeros((BN, R2, C2), dtype=ACC)
     if PLACE:
-        about = _vectors(place, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)
+        about = _of_parent(place, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)
     for start in range(0, children, BI):
         i = start + tl.arange(0, BI)
         x = _pairs(pairs, n, i, j, examples, children, along_n, along_i, along_j, ACC)
         p = _poses(poses, n, i, examples, children, ROWS, INNER, R2, K2, ACC)
-        w = _matrices(weight, i % matrices, j, matrices, parents, INNER, COLS, K2, C2, ACC)
+        w = _of_parent(weight, i % matrices, j, matrices, parents, INNER, COLS, K2, C2, ACC)
         mass += tl.sum(x, axis=1)
         one += tl.sum(x[:, :, None, None] * (_votes(p, w) - about[:, None, :, :]), axis=1)
     mean = one / tl.where(mass < least, 1.0, mass)[:, None, None]
@@ -151,13 +147,13 @@ def moments_kernel(
         i = start + tl.arange(0, BI)
         x = _pairs(pairs, n, i, j, examples, children, along_n, along_i, along_j, ACC)
         p = _poses(poses, n, i, examples, children, ROWS, INNER, R2, K2, ACC)
-        w = _matrices(weight, i % matrices, j, matrices, parents, INNER, COLS, K2, C2, ACC)
+        w = _of_parent(weight, i % matrices, j, matrices, parents, INNER, COLS, K2, C2, ACC)
         v = _votes(p, w) - about[:, None, :, :]
         two += tl.sum(x[:, :, None, None] * v * v, axis=1)
     tl.store(masses + n.to(tl.int64) * parents + j, mass, mask=n < examples)
-    _store_vectors(first, one, n, j, examples, parents, ROWS, COLS, R2, C2)
-    _store_vectors(means, mean, n, j, examples, parents, ROWS, COLS, R2, C2)
-    _store_vectors(scatter, two, n, j, examples, parents, ROWS, COLS, R2, C2)
+    _store(first, one, n, j, examples, parents, ROWS, COLS, R2, C2)
+    _store(means, mean, n, j, examples, parents, ROWS, COLS, R2, C2)
+    _store(scatter, two, n, j, examples, parents, ROWS, COLS, R2, C2)
 
 
 @triton.jit
@@ -171,15 +167,15 @@ def inner_kernel(
     """Sum_d (y v + z v^2) + offset with v = vote - place, as [n j i]; a program for BN examples, BI children and j."""
     n, i, j = tl.program_id(0) * BN + tl.arange(0, BN), tl.program_id(1) * BI + tl.arange(0, BI), tl.program_id(2)
     p = _poses(poses, n, i, examples, children, ROWS, INNER, R2, K2, ACC)
-    w = _matrices(weight, i % matrices, j, matrices, parents, INNER, COLS, K2, C2, ACC)
+    w = _of_parent(weight, i % matrices, j, matrices, parents, INNER, COLS, K2, C2, ACC)
     v = _votes(p, w)
     if PLACE:
-        v -= _vectors(place, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)[:, None, :, :]
+        v -= _of_parent(place, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)[:, None, :, :]
     total = tl.zeros((BN, BI, R2, C2), dtype=ACC)
     if LINEAR:
-        total += _vectors(linear, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)[:, None, :, :] * v
+        total += _of_parent(linear, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)[:, None, :, :] * v
     if SQUARED:
-        total += _vectors(squared, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)[:, None, :, :] * v * v
+        total += _of_parent(squared, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)[:, None, :, :] * v * v
     result = tl.sum(tl.sum(total, axis=3), axis=2)
     if OFFSET:
         result += tl.load(offset + n.to(tl.int64) * parents + j, mask=n < examples, other=0.0).to(ACC)[:, None]
@@ -203,10 +199,10 @@ def _vote_gradients(
         if SCALED:
             apart = v
             if PIVOT:
-                apart = v - _vectors(pivot, n, j, examples, parents, ROWS, COLS, R2, C2, ACC, shift)[:, None, :, :]
-            each = apart * _vectors(scaled, n, j, examples, parents, ROWS, COLS, R2, C2, ACC, shift)[:, None, :, :]
+                apart = v - _of_parent(pivot, n, j, examples, parents, ROWS, COLS, R2, C2, ACC, shift)[:, None, :, :]
+            each = apart * _of_parent(scaled, n, j, examples, parents, ROWS, COLS, R2, C2, ACC, shift)[:, None, :, :]
         if PLAIN:
-            each += _vectors(plain, n, j, examples, parents, ROWS, COLS, R2, C2, ACC, shift)[:, None, :, :]
+            each += _of_parent(plain, n, j, examples, parents, ROWS, COLS, R2, C2, ACC, shift)[:, None, :, :]
         x = _pairs(pairs, n, i, j, examples, children, parents * children, 1, children, ACC, shift)
         found += x[:, :, None, None] * each
     return found
@@ -225,18 +221,14 @@ def pose_gradients_kernel(
     p = _poses(poses, n, i, examples, children, ROWS, INNER, R2, K2, ACC)
     total = tl.zeros((BN, BI, R2, K2), dtype=ACC)
     for j in range(parents):
-        w = _matrices(weight, i % matrices, j, matrices, parents, INNER, COLS, K2, C2, ACC)
+        w = _of_parent(weight, i % matrices, j, matrices, parents, INNER, COLS, K2, C2, ACC)
         g = _vote_gradients(
             p, w, pairs, plain, scaled, pivot, n, i, j, columns, examples, children, parents,
             PLAIN, SCALED, PIVOT, ROWS, COLS, R2, C2, BN, BI, ACC,
         )  # fmt: skip
         total += tl.sum(g[:, :, :, None, :] * w[None, :, None, :, :], axis=4)
-    row, inner = tl.arange(0, R2), tl.arange(0, K2)
-    first = (n.to(tl.int64)[:, None] * children + i[None, :]) * (ROWS * INNER)
-    there = (n[:, None] < examples) & (i[None, :] < children)
-    inside = (row[:, None] < ROWS) & (inner[None, :] < INNER)
-    place = first[:, :, None, None] + (row[:, None] * INNER + inner[None, :])[None, None, :, :]
-    tl.store(found + place, total, mask=there[:, :, None, None] & inside[None, None, :, :])
+    place, there = _pose_places(n, i, examples, children, ROWS, INNER, R2, K2)
+    tl.store(found + place, total, mask=there)
 
 
 @triton.jit
@@ -249,7 +241,7 @@ def weight_gradients_kernel(
 ):  # fmt: skip
     """The gradient of matrices [t j K C]; a program for BI of them and parent j, over examples and places."""
     t, j = tl.program_id(0) * BI + tl.arange(0, BI), tl.program_id(1)
-    w = _matrices(weight, t, j, matrices, parents, INNER, COLS, K2, C2, ACC)
+    w = _of_parent(weight, t, j, matrices, parents, INNER, COLS, K2, C2, ACC)
     total = tl.zeros((BI, K2, C2), dtype=ACC)
     for place in range(0, children, matrices):
         i = tl.where(t < matrices, place + t, children)  # children that share a matrix
@@ -261,8 +253,4 @@ def weight_gradients_kernel(
                 PLAIN, SCALED, PIVOT, ROWS, COLS, R2, C2, BN, BI, ACC,
             )  # fmt: skip
             total += tl.sum(tl.sum(p[:, :, :, :, None] * g[:, :, :, None, :], axis=2), axis=0)
-    inner, column = tl.arange(0, K2), tl.arange(0, C2)
-    first = (t.to(tl.int64) * parents + j) * (INNER * COLS)
-    inside = (inner[:, None] < INNER) & (column[None, :] < COLS)
-    within = first[:, None, None] + (inner[:, None] * COLS + column[None, :])[None, :, :]
-    tl.store(found + within, total, mask=(t < matrices)[:, None, None] & inside[None, :, :])
+    _store(found, total, t, j, matrices, parents, INNER, COLS, K2, C2)

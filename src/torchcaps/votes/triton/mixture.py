@@ -12,6 +12,14 @@ import triton.language as tl
 
 
 @triton.jit
+def _places(rows, SIZE: tl.constexpr, D2: tl.constexpr, BN: tl.constexpr):
+    """The rows [BN] and columns [D2] of a program, the places of their numbers [BN D2], and which of them there are."""
+    row, column = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN), tl.arange(0, D2)
+    there = (row[:, None] < rows) & (column[None, :] < SIZE)
+    return row, column, row[:, None] * SIZE + column[None, :], there
+
+
+@triton.jit
 def _clamped(values, MOST: tl.constexpr):
     """Values between -MOST and MOST; NaN stays NaN."""
     return tl.where(values > MOST, MOST, tl.where(values < -MOST, -MOST, values))
@@ -82,9 +90,7 @@ def fit_kernel(
     SIZE: tl.constexpr, D2: tl.constexpr, BN: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Masses, means, variances and (PRIOR) the log prior of EM routing, from the moments of votes."""
-    row, column = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN), tl.arange(0, D2)
-    place = row[:, None] * SIZE + column[None, :]
-    there = (row[:, None] < rows) & (column[None, :] < SIZE)
+    row, column, place, there = _places(rows, SIZE, D2, BN)
     _mass, whole, _undamped, mean, _apart, _share, variance = _fitted(
         masses, sums, scatter, middle, origin, previous, row, place, there, rows,
         MASS_FLOOR, VARIANCE_FLOOR, DAMPING, ORIGIN, PREVIOUS, ACC,
@@ -117,9 +123,7 @@ def fit_back_kernel(
 
     Gradients of masses, means, variances and log prior saturate at MOST, as those of all clusters do.
     """
-    row, column = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN), tl.arange(0, D2)
-    place = row[:, None] * SIZE + column[None, :]
-    there = (row[:, None] < rows) & (column[None, :] < SIZE)
+    row, column, place, there = _places(rows, SIZE, D2, BN)
     mass, whole, undamped, mean, apart, share, variance = _fitted(
         masses, sums, scatter, middle, origin, previous, row, place, there, rows,
         MASS_FLOOR, VARIANCE_FLOOR, DAMPING, ORIGIN, PREVIOUS, ACC,
@@ -174,9 +178,7 @@ def density_kernel(
     SIZE: tl.constexpr, D2: tl.constexpr, BN: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """-SHARPNESS / 2 variance, and offset - SHARPNESS (Sum_d log(variance) / 2 + CONSTANT)."""
-    row, column = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN), tl.arange(0, D2)
-    place = row[:, None] * SIZE + column[None, :]
-    there = (row[:, None] < rows) & (column[None, :] < SIZE)
+    row, _column, place, there = _places(rows, SIZE, D2, BN)
     variance = tl.load(variances + place, mask=there, other=1.0).to(ACC)
     tl.store(precisions + place, -SHARPNESS / 2 / variance, mask=there)
     logarithm = 0.5 * tl.sum(tl.log(variance), axis=1)
@@ -190,9 +192,7 @@ def density_back_kernel(
     SIZE: tl.constexpr, D2: tl.constexpr, BN: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """The gradient of variances."""
-    row, column = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN), tl.arange(0, D2)
-    place = row[:, None] * SIZE + column[None, :]
-    there = (row[:, None] < rows) & (column[None, :] < SIZE)
+    row, _column, place, there = _places(rows, SIZE, D2, BN)
     variance = tl.load(variances + place, mask=there, other=1.0).to(ACC)
     total = tl.zeros((BN, D2), dtype=ACC)
     if OF_PRECISIONS:
