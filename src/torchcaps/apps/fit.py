@@ -87,8 +87,8 @@ def fit(
     options: dict[str, Any] = {
         "epochs": epochs, "batch_size": batch_size, "lr": lr, "schedule": schedule, "weight_decay": weight_decay,
         "loss": loss, "down_weight": down_weight, "balance": balance, "reconstruction": reconstruction,
-        "augment": augment, "accumulate": accumulate, "patience": patience, "validation": validation, "seed": seed, "device": device,
-        "precision": precision, "workers": workers, "compile": compile,
+        "augment": augment, "accumulate": accumulate, "patience": patience, "validation": validation, "seed": seed,
+        "device": device, "precision": precision, "workers": workers, "compile": compile,
     }  # fmt: skip
     given = {name: value for name, value in options.items() if value is not None}
     _need_lightning()
