@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchcaps._core.errors import InputError, input_error
 from torchcaps._core.types import Capsules
 from torchcaps.models import ImageModel, Model, TextModel, create_model
-from torchcaps.runs.weights import check_room, first_not_finite, first_reason
+from torchcaps.runs.weights import first_not_finite, first_reason, make_network
 
 CARD = """\
 ---
@@ -139,12 +139,10 @@ def _hub_model() -> Any:
             sizes: dict[str, Any] = {"classes": classes, "image_shape": shape, "vocabulary": vocabulary}
             asked = (options or {}).items()
             given: dict[str, Any] = {word: tuple(v) if isinstance(v, list) else v for word, v in asked}
-            with torch.device("meta"):
-                check_room(create_model(name, **sizes, **given))
             if class_names is not None and len(class_names) != classes:
                 remedy = "Copy the folder anew."
                 raise input_error("config.json", f"{classes} class_names", len(class_names), remedy)
-            self.model = create_model(name, **sizes, **given)
+            self.model = make_network(partial(create_model, name, **sizes, **given))
             self.model.class_names = None if class_names is None else tuple(map(str, class_names))
 
         def forward(self, inputs: Tensor) -> Capsules:

@@ -44,7 +44,7 @@ from torchcaps.runs.config import TrainConfig, required, save_config
 from torchcaps.runs.metadata import RunMetadata, load_metadata, load_metrics, load_resolved
 from torchcaps.runs.rundata import limit, read_data
 from torchcaps.runs.runfolders import check_new
-from torchcaps.runs.weights import check_room, load_weights, refused, save_weights
+from torchcaps.runs.weights import load_weights, make_network, refused, save_weights
 
 GIVE_THE_SAME = "Give a network like the one that was trained."
 
@@ -150,10 +150,10 @@ class Run:
             expected = f"its network, {self.metadata.network}, which was made in Python"
             remedy = f"Load it there: torchcaps.load({str(self.folder)!r}, model=...)."
             raise input_error(str(self.folder), expected, "none", remedy)
+        if not plan:
+            return make_network(self._make)
         with torch.device("meta"):
-            planned = self._make()
-        check_room(planned)
-        return planned if plan else self._make()
+            return self._make()
 
     def _make(self) -> Any:
         metadata, name, options = self.metadata, required(self.config.model), self.config.model_options()

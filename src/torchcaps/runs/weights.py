@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from torchcaps._core.errors import InputError, input_error
 from torchcaps._core.files import atomic_write, open_regular
 from torchcaps._core.memory import available_memory
 
 HEADER = 1 << 24  # the maximum size of the header in bytes
+Network = TypeVar("Network", bound=torch.nn.Module)
 SUM = "crc32"  # a key of the file's metadata
 
 
@@ -62,12 +66,45 @@ def first_not_finite(state: Mapping[str, Tensor]) -> str | None:
     return next((name for name, tensor in floats if not bool(tensor.isfinite().all())), None)
 
 
-def check_room(model: torch.nn.Module) -> None:
-    """Raise an `InputError` if a network does not fit into memory."""
-    needed, there = sum(tensor.nbytes for tensor in model.state_dict().values()), available_memory()
+SMALL = 512 * 2**20  # bytes of a network that is made without a plan
+
+
+class _LargeError(Exception):
+    """A network has more bytes than SMALL."""
+
+
+class _Small(TorchFunctionMode):
+    """Raises a `_LargeError` as soon as the parameters that are made have more bytes than SMALL."""
+
+    needed = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.empty and args:
+            sizes = args if isinstance(args[0], int) else args[0]
+            self.needed += math.prod(sizes) * ((kwargs or {}).get("dtype") or torch.get_default_dtype()).itemsize
+            if self.needed > SMALL:
+                raise _LargeError
+        return func(*args, **(kwargs or {}))
+
+
+def make_network(make: Callable[[], Network]) -> Network:
+    """The network that `make` returns; an `InputError` before it is made if it does not fit into memory.
+
+    A large network is first planned on the meta device. A small one is not, because that imports torch's compiler,
+    which takes a second.
+    """
+    try:
+        with _Small():
+            return make()
+    except _LargeError:
+        pass
+    with torch.device("meta"):
+        planned = make()
+    needed, there = sum(tensor.nbytes for tensor in planned.state_dict().values()), available_memory()
     if there is not None and needed > there:
         got = f"one of {needed / 2**30:,.1f} GB"
         raise input_error("model", f"a network that fits {there / 2**30:.1f} GB of memory", got, "Make it smaller.")
+    return make()
 
 
 def refused(path: Path, reason: str, remedy: str = "Train or copy it anew.") -> Exception:
