@@ -81,6 +81,21 @@ def read_pictures(
         warnings.warn(f"left out {len(bad)} of {len(paths)} files that cannot be read: {bad[0]}", stacklevel=2)
 
 
+def full_picture(run: Run, path: Path, most: int = 800) -> Tensor:
+    """What a network sees of a picture, [c h w] from 0 to 1, at up to `most` pixels a side."""
+    assert run.metadata.image_shape is not None
+    channels, *shown = run.metadata.image_shape
+    fit = run.config.fit
+    if fit == "stretch":  # the whole picture, in its own proportions
+        shown = list(read_picture(path, None).shape[:2])
+    scale = most / max(shown)
+    if fit == "stretch":
+        scale = min(1.0, scale)
+    size = max(1, round(shown[0] * scale)), max(1, round(shown[1] * scale))
+    pixels = read_picture(path, size, color=channels == 3, fit=fit)
+    return torch.from_numpy(pixels).movedim(-1, 0).float() / 255
+
+
 def picture_answers(
     run: Run, files: Sequence[Path], *, batch_size: int = 64, device: torch.device | str = "cpu"
 ) -> Iterator[Prediction]:

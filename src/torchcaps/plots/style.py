@@ -59,6 +59,11 @@ def show_image(axes: Any, image: Tensor) -> None:
     axes.set_axis_off()
 
 
+def short(name: str, most: int) -> str:
+    """A name of at most so many characters; a longer one ends with an ellipsis."""
+    return name if len(name) <= most else name[: most - 1].rstrip() + "\u2026"
+
+
 def plain(name: str) -> str:
     """A class name that can be drawn, whatever bytes are in the name of a folder."""
     return shown(name)

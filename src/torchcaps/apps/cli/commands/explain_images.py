@@ -49,8 +49,8 @@ def explain_images(run: Run, options: Explain) -> None:
         for path in save_figures(figures, folder):
             print(f"picture: {path}", file=sys.stderr)
 
-    for name, image, truth in _images(run, options):
-        facts, figures = _explained(model, run, image, options)
+    for name, image, truth, picture in _images(run, options):
+        facts, figures = _explained(model, run, image, options, picture)
         summary["pictures"].append({"name": name, "truth": truth, **facts})
         if not options.json:
             _show(name if truth is None else f"{name}, truth {truth}", facts)
@@ -69,12 +69,15 @@ def explain_images(run: Run, options: Explain) -> None:
         _say_what_is_missing(model)
 
 
-def _images(run: Run, options: Explain) -> Iterator[tuple[str, Tensor, str | None]]:
-    """Names, images and true classes if they are known: of the files, or of the example of the test part."""
+def _images(run: Run, options: Explain) -> Iterator[tuple[str, Tensor, str | None, Tensor]]:
+    """Names, images, true classes if they are known, and pictures at full size.
+
+    Of the files, or of the example of the test part, whose picture is its image.
+    """
     import torch
 
     from torchcaps._core.errors import input_error
-    from torchcaps.analysis.predict import read_pictures
+    from torchcaps.analysis.predict import full_picture, read_pictures
     from torchcaps.runs.parts import parts_for
 
     if options.example is not None:
@@ -84,7 +87,7 @@ def _images(run: Run, options: Explain) -> Iterator[tuple[str, Tensor, str | Non
             raise input_error("--example", expected, options.example, "Choose one of the test part.")
         batch = test.batch(torch.tensor([options.example]))
         truth = " and ".join(run.metadata.classes[label] for label in batch.labels.flatten().tolist())
-        yield f"test-{options.example}", batch.inputs[0], truth
+        yield f"test-{options.example}", batch.inputs[0], truth, batch.inputs[0]
         return
     taken: dict[str, int] = {}
     if options.inputs:
@@ -92,21 +95,24 @@ def _images(run: Run, options: Explain) -> Iterator[tuple[str, Tensor, str | Non
             for file, image in zip(names, images, strict=True):
                 stem = Path(file).stem
                 taken[stem] = taken.get(stem, 0) + 1
-                yield stem if taken[stem] == 1 else f"{stem}-{taken[stem]}", image, None
+                unique = stem if taken[stem] == 1 else f"{stem}-{taken[stem]}"
+                yield unique, image, None, full_picture(run, Path(file))
 
 
 def _explained(
-    model: ImageModel, run: Run, image: Tensor, options: Explain
+    model: ImageModel, run: Run, image: Tensor, options: Explain, picture: Tensor
 ) -> tuple[dict[str, Any], dict[str, Figure]]:
-    """The results for one image, and its figures."""
+    """The results for one image, and its figures. picture: the same at full size."""
     import torch
 
     from torchcaps.analysis.evaluate import check_answers
     from torchcaps.analysis.perturb import perturb
     from torchcaps.analysis.reconstruct import draw_classes
+    from torchcaps.analysis.regions import evidence
     from torchcaps.analysis.trees import coupling_moves, routing_tree, trace_image, tree_maps
     from torchcaps.models import CapsuleModel
     from torchcaps.plots.capsules import drawing_figure, sheet_figure
+    from torchcaps.plots.regions import evidence_figure
     from torchcaps.plots.trees import moves_figure, tree_figure
 
     classes, things = run.metadata.classes, run.metadata.labels_per_image
@@ -119,7 +125,11 @@ def _explained(
     facts: dict[str, Any] = {
         "classes": [{"class": classes[label], "activation": round(float(activations[label]), 4)} for label in shown]
     }
-    figures: dict[str, Figure] = {}
+    found = evidence(model, image, labels[0])
+    share = float(found.hottest.float().mean())
+    check = {"activation": found.activation, "covered": found.covered, "elsewhere": found.elsewhere}
+    facts["evidence"] = {"class": classes[labels[0]], "share": share, **check}
+    figures: dict[str, Figure] = {"evidence": evidence_figure(picture, found, classes[labels[0]])}
     if model.decoder is not None:
         drawing = draw_classes(model, image, shown)
         if things == 1:
@@ -197,6 +207,11 @@ def _show(name: str, facts: dict[str, Any]) -> None:
     for row in facts["classes"]:
         error = f"  {errors[row['class']]:.4f}" if row["class"] in errors else ""
         print(f"  {shown(row['class']):<12}  {row['activation']:>10.2f}{error}")
+    check = facts["evidence"]
+    print(
+        f"  the {check['share']:.0%} of the picture that matter most to {shown(check['class'])} covered: "
+        f"{check['activation']:.2f} -> {check['covered']:.2f}; as much elsewhere: {check['elsewhere']:.2f}"
+    )
     if facts.get("parts"):
         print(f"  {'part':<18}  {'for':<12}  activation  coupling  contribution   share")
     for row in facts.get("parts", []):
