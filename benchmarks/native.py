@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchcaps.apps.bench.measure import interleaved, machine_peaks, middle
 from torchcaps.votes.competition import OverGrid, over_own_parents
-from torchcaps.votes.gradients import Columns
+from torchcaps.votes.gradients import MergedFactors
 from torchcaps.votes.native import describe
 from torchcaps.votes.native.blocks import Blocks, InBlocks
 from torchcaps.votes.native.build import Geometry, library, widest
@@ -90,7 +90,8 @@ def of_votes(products: NativeProducts) -> dict[str, Work]:
 
     def gradients(square: bool) -> object:
         vectors, nothing = [[means]] * TERMS, [list[Tensor]()] * TERMS
-        return products.gradients(Columns(pairs, nothing if square else vectors, vectors if square else nothing, means))
+        plain, scaled = (nothing, vectors) if square else (vectors, nothing)
+        return products.gradients(MergedFactors(pairs, plain, scaled, means))
 
     return {
         "sums": (lambda: products.sums(pairs[0], None, first=True), numbers * (inner + 1), 0),

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import torchcaps as tc
-from tests.support.readers import with_ledger
+from tests.support.readers import with_factors
 
 MOVING = [
     ("kmeans", {"sharpness": 0.5}),
@@ -32,12 +32,12 @@ def far_votes(ratio, children=300):
 
 @torch.no_grad()
 @pytest.mark.parametrize("ratio", [0, 1000])
-@pytest.mark.parametrize("ledger", [False, True], ids=["plain", "ledger"])
+@pytest.mark.parametrize("factors", [False, True], ids=["plain", "factors"])
 @pytest.mark.parametrize(("name", "options"), MOVING, ids=str)
-def test_float32_routing_agrees_with_float64_far_from_the_origin(name, options, ledger, ratio):
+def test_float32_routing_agrees_with_float64_far_from_the_origin(name, options, factors, ratio):
     votes, activations = far_votes(ratio)
     single, double = tc.make_routing(name, **options), tc.make_routing(name, **options).double()
-    mine = single(with_ledger(votes) if ledger else votes, activations)
+    mine = single(with_factors(votes) if factors else votes, activations)
     exact = double(votes.double(), activations.double())
     for part, wanted in zip(mine, exact, strict=True):
         assert relative(part, wanted) < 1e-4
@@ -93,7 +93,7 @@ def test_gradients_far_from_the_origin_agree_with_float64():
     found = []
     for dtype in (torch.float32, torch.float64):
         leaf = votes.to(dtype, copy=True).requires_grad_()
-        routed = tc.make_routing("em", out_capsules=8).to(dtype)(with_ledger(leaf), activations.to(dtype))
+        routed = tc.make_routing("em", out_capsules=8).to(dtype)(with_factors(leaf), activations.to(dtype))
         slopes = torch.linspace(-1, 1, 16, dtype=dtype)  # no difference of large numbers in the loss itself
         ((routed.poses * slopes).sum() + routed.couplings.square().sum()).backward()
         found.append(leaf.grad)

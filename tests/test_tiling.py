@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torchcaps as tc
-from tests.support.readers import with_ledger
+from tests.support.readers import with_factors
 from tests.support.tiles import Sizes, assert_same, capsules, dense
 from torchcaps.functional import agree, combine, distances, spread
 from torchcaps.votes.buffers import BufferPool, scratch
@@ -248,7 +248,7 @@ def test_windows_that_compete_stay_together():
 
 
 def test_a_routing_of_ones_own_may_read_votes_as_it_likes():
-    """Uses of the votes that the ledger does not know add their gradients in the usual way."""
+    """Uses of the votes that the factors do not know add their gradients in the usual way."""
 
     class Mixed(Sizes):
         def read(self, clusters, couplings, weights):
@@ -286,7 +286,7 @@ def test_ledger_gives_the_gradients_of_autograd(leading):
         )
 
     expected = torch.autograd.grad(loss(votes), inputs)
-    kept = with_ledger(votes)
+    kept = with_factors(votes)
     torch.testing.assert_close(torch.autograd.grad(loss(kept), inputs), expected, rtol=1e-10, atol=1e-11)
 
 

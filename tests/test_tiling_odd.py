@@ -9,7 +9,7 @@ import torch
 from torch.nn.utils import prune
 
 import torchcaps as tc
-from tests.support.readers import with_ledger
+from tests.support.readers import with_factors
 from tests.support.routings import sized
 from tests.support.tiles import Sizes, assert_same, capsules, dense
 from torchcaps.functional import agree, combine
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("way")
 
 @pytest.mark.parametrize("routing", ["em", "kmeans", "dynamic"])
 def test_votes_are_freed_without_a_backward_pass(routing):
-    """A ledger that held the means held their graph, and that the ledger: nobody could free it."""
+    """Factors that held the means held their graph, and that the factors: nobody could free them."""
     layer = dense(routing=routing)()
     freed = []
 
@@ -178,14 +178,14 @@ def test_ledger_tells_a_matrix_from_its_transpose():
         return combine(weights, given).sin().sum() + combine(weights.mT, given).cos().sum()
 
     expected = torch.autograd.grad(loss(votes), votes)
-    torch.testing.assert_close(torch.autograd.grad(loss(with_ledger(votes)), votes), expected)
+    torch.testing.assert_close(torch.autograd.grad(loss(with_factors(votes)), votes), expected)
 
 
 def test_centers_may_be_the_same_for_all_examples():
     votes, centers = torch.randn(3, 7, 4, 6), torch.randn(4, 6)
     expected = torch.einsum("bijd,jd->bij", votes, centers)
     torch.testing.assert_close(agree(votes, centers), expected)
-    torch.testing.assert_close(agree(with_ledger(votes), centers), expected)
+    torch.testing.assert_close(agree(with_factors(votes), centers), expected)
     assert agree(votes[:1], centers).shape == (1, 7, 4)
 
 

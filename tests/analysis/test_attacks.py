@@ -15,12 +15,12 @@ from torchcaps._core.errors import InputError
 from torchcaps.analysis.attacks import (
     METHODS,
     AttackPoint,
+    attack,
     attack_curves,
     attack_examples,
     bim,
     brought,
     fgsm,
-    perturb,
     pgd,
     wrong_targets,
 )
@@ -120,7 +120,7 @@ def test_changes_stay_within_epsilon_and_the_images_from_0_to_1(method, epsilon,
     model = Linear(torch.randn(3, 16, generator=generator), (1, 4, 4), "length")
     images, labels = torch.rand(5, 1, 4, 4, generator=generator), torch.tensor([0, 1, 2, 0, 1])
     targets = wrong_targets(labels, 3) if targeted else None
-    changed = perturb(method, model, images, labels, epsilon, targets, steps=3)
+    changed = attack(method, model, images, labels, epsilon, targets, steps=3)
     assert float((changed - images).abs().max()) <= epsilon + 1e-6
     assert 0 <= float(changed.min()) <= float(changed.max()) <= 1
 
@@ -199,10 +199,10 @@ def test_attacks_equal_those_of_the_adversarial_robustness_toolbox(name, targete
         bim(model, images, labels, 0.1, targets, steps=5, step_size=0.04),
         bim(model, images, labels, 0.1, targets, steps=4, step_size=0.05),
     ]
-    for attack, changed in zip(theirs, ours, strict=True):
-        expected = torch.from_numpy(attack.generate(images.numpy(), y=aim))
+    for other, changed in zip(theirs, ours, strict=True):
+        expected = torch.from_numpy(other.generate(images.numpy(), y=aim))
         apart = ((changed - expected).abs() > 1e-5).float().mean()
-        assert apart < 0.002, type(attack).__name__  # a gradient of 1e-9 may have either sign
+        assert apart < 0.002, type(other).__name__  # a gradient of 1e-9 may have either sign
 
 
 # Curves

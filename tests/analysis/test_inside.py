@@ -60,7 +60,7 @@ def test_drawings_come_from_single_capsules_in_order_of_activation():
     assert drawing.drawn.shape == (2, 1, SIDE, SIDE)
     assert drawing.drawn[1].sum() == pytest.approx(0.6)
     missing = 0.2**2 + 0.1**2 + 0.6**2
-    assert drawing.misfits[0] == pytest.approx(missing / SIDE**2)
+    assert drawing.reconstruction_errors[0] == pytest.approx(missing / SIDE**2)
 
 
 def test_triples_show_mistakes_from_the_answer_and_from_the_truth():
@@ -71,7 +71,7 @@ def test_triples_show_mistakes_from_the_answer_and_from_the_truth():
     assert {tuple(triples[3:5]), tuple(triples[5:])} == {((2, 3, 3), (2, 3, 2)), ((3, 1, 1), (3, 1, 3))}
     ink = (1 + 0.4**2 + 0.2**2) / SIDE**2
     expected = [0, 0, 0, 0, ink, 0, ink]  # the capsule of the truth is silent, and draws nothing
-    torch.testing.assert_close(cases.misfits[:, 0], torch.tensor(expected), atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(cases.reconstruction_errors[:, 0], torch.tensor(expected), atol=1e-6, rtol=1e-4)
     assert cases.drawn[4].abs().sum() == 0
 
 

@@ -12,8 +12,8 @@ from torchcaps.votes.native.blocks import Blocks
 from torchcaps.votes.native.products import NativeProducts
 
 
-def with_ledger(votes):
-    """Votes that are there, with a ledger for their gradient."""
+def with_factors(votes):
+    """Votes that are there, with factors for their gradient."""
     return Votes(DenseProducts(votes), votes)
 
 
@@ -74,4 +74,4 @@ def planned(layer, children, learning=True):
         return layer.plan(children).backend
 
 
-__all__ = ["BACKENDS", "NativeVotes", "planned", "with_ledger"]
+__all__ = ["BACKENDS", "NativeVotes", "planned", "with_factors"]

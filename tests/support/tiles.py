@@ -28,7 +28,7 @@ def outcome(layer, children, **options):
 
 
 def assert_same(make, children, **options):
-    """One row a tile, untiled, and all in one tile with a ledger, in float64."""
+    """One row a tile, untiled, and all in one tile with gradient factors, in float64."""
     torch.manual_seed(0)
     layer = make().double()
     layer.tile_bytes = 0

@@ -9,7 +9,7 @@ import sys
 import torch
 
 import torchcaps as tc
-from torchcaps.votes.gradients import Columns
+from torchcaps.votes.gradients import MergedFactors
 from torchcaps.votes.triton.products import TritonProducts
 
 assert os.environ.get("TRITON_INTERPRET") == "1"
@@ -56,7 +56,7 @@ def check_products(examples, children, matrices, parents, rows, inner, columns, 
     same = torch.full((), 0.25, dtype=dtype).expand(examples, children, parents)  # one number for all pairs
     close(products.sums(same, None, first=True).first, 0.25 * votes.sum(1))
     for pivot in (None, place):
-        given = Columns([pairs, 2 * pairs], [[linear], [squared, linear]], [[squared], []], pivot)
+        given = MergedFactors([pairs, 2 * pairs], [[linear], [squared, linear]], [[squared], []], pivot)
         learned = [poses.clone().requires_grad_(), weight.clone().requires_grad_()]
         again = made(*learned, rows)
         moved = again.detach() if pivot is None else again.detach() - pivot.unsqueeze(1)

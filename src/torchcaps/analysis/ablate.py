@@ -23,7 +23,7 @@ from torchcaps.layers import PrimaryCapsules, RoutedLayer
 from torchcaps.routing.attention import Attention
 from torchcaps.routing.competition import OverParents, compete, mask_fill
 from torchcaps.routing.dynamic import Dynamic
-from torchcaps.votes.transforms import FactorisedVotes, FullVotes, MatrixVotes, SharedVotes
+from torchcaps.votes.transforms import FactorizedVotes, FullVotes, MatrixVotes, SharedVotes
 
 ABLATIONS = {
     "uniform": "every child has the same coupling to all parents",
@@ -179,7 +179,7 @@ def _frozen(couplings: Tensor | None, prior: Tensor | None) -> Choose:
 def _without_transform(layer: RoutedLayer) -> str:
     """Identity matrices and no bias."""
     votes = layer.transform
-    if not isinstance(votes, FullVotes | SharedVotes | FactorisedVotes | MatrixVotes):
+    if not isinstance(votes, FullVotes | SharedVotes | FactorizedVotes | MatrixVotes):
         return f"{type(votes).__name__} has no matrices"
     if votes.in_dim != votes.out_dim:
         return f"poses of {votes.in_dim} numbers cannot be votes of {votes.out_dim}"

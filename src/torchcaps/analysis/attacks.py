@@ -95,7 +95,7 @@ def _climb(
     return start
 
 
-def perturb(
+def attack(
     method: str,
     model: ImageModel,
     images: Float[Tensor, "b c h w"],
@@ -107,7 +107,7 @@ def perturb(
     generator: Generator | None = None,
 ) -> Float[Tensor, "b c h w"]:
     """An attack by name; `METHODS` lists them."""
-    check_choice("perturb", "method", method, METHODS)
+    check_choice("attack", "method", method, METHODS)
     if method == "fgsm":
         return fgsm(model, images, labels, epsilon, targets)
     if method == "bim":
@@ -200,7 +200,7 @@ def attack_curves(
             answers = []
             for number, part in enumerate(bar(chosen, f"{method} {epsilon:g}")):
                 draws = Generator().manual_seed(seed + number)
-                changed = perturb(method, maker, part[0], part[1], epsilon, part[2], steps=steps, generator=draws)
+                changed = attack(method, maker, part[0], part[1], epsilon, part[2], steps=steps, generator=draws)
                 answers.append(answer(model, changed))
             points.append(_point(epsilon, torch.cat(answers), data.labels, targets))
         curves.append(AttackCurve(method, tuple(points), silent / len(data)))
@@ -251,7 +251,7 @@ def attack_examples(
     changed = [images]
     for epsilon in epsilons:
         draws = Generator().manual_seed(seed)
-        changed.append(perturb(method, maker, images, labels, epsilon, targets, steps=steps, generator=draws))
+        changed.append(attack(method, maker, images, labels, epsilon, targets, steps=steps, generator=draws))
     activations = torch.stack([answer(model, some) for some in changed])
     found = None if targets is None else targets.cpu()
     return AttackExamples((0.0, *epsilons), torch.stack(changed).cpu(), activations, data.labels, found, data.classes)

@@ -184,7 +184,7 @@ class Evaluation:
         return list(rows)
 
 
-def misfits(model: nn.Module, batch: Batch, capsules: Capsules) -> Tensor | None:
+def reconstruction_errors(model: nn.Module, batch: Batch, capsules: Capsules) -> Tensor | None:
     """The mean squared error of each image's reconstruction from the predicted classes, [b]."""
     if not draws(model):
         return None
@@ -234,7 +234,7 @@ def evaluate(model: nn.Module, data: Examples, *, batch_size: int = 64) -> Evalu
             capsules = model(moved.inputs)
             labels.append(batch.labels.view(len(batch.labels), -1))
             activations.append(capsules.activations.float().cpu())
-            errors = misfits(model, moved, capsules)
+            errors = reconstruction_errors(model, moved, capsules)
             if errors is not None:
                 reconstruction_error.append(errors.float().cpu())
     check_answers("evaluate", torch.cat(activations))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from torchcaps._core.errors import input_error
 from torchcaps.analysis.calibration import probabilities
-from torchcaps.analysis.evaluate import misfits, named_classes, top_classes
+from torchcaps.analysis.evaluate import named_classes, reconstruction_errors, top_classes
 from torchcaps.data import Batch, Columns, is_table, pictures_in, read_picture, texts_in
 from torchcaps.models import readout_of
 from torchcaps.runs.metadata import RunMetadata
@@ -108,7 +108,7 @@ def network_answers(
         return _named(capsules.activations.cpu(), names, classes, many=True)
     best = top_classes(capsules.activations, 1 if metadata is None else metadata.labels_per_image)
     active = capsules.activations.gather(1, best)
-    error = misfits(network, Batch(inputs, best), capsules)
+    error = reconstruction_errors(network, Batch(inputs, best), capsules)
     limit = None if metadata is None else metadata.fits
     fits = [None] * len(names) if error is None or limit is None else (error <= limit).tolist()
     found = [

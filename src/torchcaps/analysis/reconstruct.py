@@ -22,13 +22,13 @@ from torchcaps.models import ImageModel
 
 @dataclass(frozen=True)
 class Drawing:
-    """One image, and its reconstructions from some classes. misfits: their mean squared errors."""
+    """One image, and its reconstructions from some classes. reconstruction_errors: their mean squared errors."""
 
     image: Float[Tensor, "c h w"]
     labels: tuple[int, ...]
     activations: tuple[float, ...]
     drawn: Float[Tensor, "n c h w"]
-    misfits: tuple[float, ...]
+    reconstruction_errors: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Cases:
     drawn: Float[Tensor, "n m c h w"]
 
     @property
-    def misfits(self) -> Float[Tensor, "n m"]:
+    def reconstruction_errors(self) -> Float[Tensor, "n m"]:
         """The mean squared error of each reconstruction."""
         return (self.drawn - self.parts).square().flatten(2).mean(-1)
 
@@ -75,9 +75,9 @@ def draw_classes(model: ImageModel, image: Float[Tensor, "c h w"], labels: Seque
         labels = top_classes(capsules.activations, min(4, model.classes))[0].tolist()
     chosen = torch.tensor([list(labels)], device=image.device)
     drawn = draw_from(model, capsules, chosen)[0]
-    misfits = (drawn - image).square().flatten(1).mean(-1)
+    errors = (drawn - image).square().flatten(1).mean(-1)
     activations = capsules.activations[0, chosen[0]]
-    return Drawing(image.cpu(), tuple(labels), tuple(activations.tolist()), drawn.cpu(), tuple(misfits.tolist()))
+    return Drawing(image.cpu(), tuple(labels), tuple(activations.tolist()), drawn.cpu(), tuple(errors.tolist()))
 
 
 @in_eval_mode

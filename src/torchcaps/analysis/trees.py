@@ -117,7 +117,7 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Moves:
+class CouplingMoves:
     """How the strongest parts of a class were divided among all classes.
 
     parts: capsules of the layer below. couplings: after every iteration t, of each part n to each class.
@@ -206,14 +206,14 @@ def place_flows(traced: Traced, label: int) -> Float[Tensor, " places"]:
     return flows.view(len(traced.levels[0].boxes), -1).sum(-1)
 
 
-def coupling_moves(traced: Traced, label: int | None = None, most: int = 8) -> Moves:
+def coupling_moves(traced: Traced, label: int | None = None, most: int = 8) -> CouplingMoves:
     """How the parts that contribute most to a class (default: the most active) were routed, by iteration."""
     check_count("coupling_moves", "most", most)
     label = int(traced.activations[-1].argmax()) if label is None else label
     level = traced.levels[-1]  # its parents have one position, which sees all children in order
     numbers = (level.couplings[-1, 0, :, label] * level.activations).argsort(descending=True, stable=True)[:most]
     parts = tuple(_node(traced, len(traced.levels) - 1, number) for number in numbers.tolist())
-    return Moves(label, parts, level.couplings[:, 0, numbers], traced.activations)
+    return CouplingMoves(label, parts, level.couplings[:, 0, numbers], traced.activations)
 
 
 class Link(NamedTuple):

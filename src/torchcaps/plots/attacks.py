@@ -10,7 +10,7 @@ from matplotlib.ticker import PercentFormatter
 
 from torchcaps.analysis.attacks import AttackCurve, AttackExamples, AttackPoint
 from torchcaps.analysis.evaluate import hits, top_classes
-from torchcaps.plots.style import GREY, PALETTE, RIGHT, WRONG, plain, show_image
+from torchcaps.plots.style import GRAY, PALETTE, RIGHT, WRONG, plain, show_image
 
 LINES = {"fgsm": "-", "bim": "--", "pgd": ":"}
 MARKS = {"fgsm": "o", "bim": "s", "pgd": "^"}
@@ -78,7 +78,7 @@ def attack_examples_figure(examples: AttackExamples, method: str) -> Figure:
                 axes.text(-0.1, 0.5, truth, transform=axes.transAxes, ha="right", va="center", parse_math=False)
         top = "as it is" if epsilon == 0 else f"ε = {epsilon:g}"
         grid[0, column].text(0.5, 1.25, top, transform=grid[0, column].transAxes, ha="center", fontsize=10)
-    figure.suptitle(f"{method}: answer (activation) as pixels change by up to ε", fontsize=10, color=GREY, y=0.995)
+    figure.suptitle(f"{method}: answer (activation) as pixels change by up to ε", fontsize=10, color=GRAY, y=0.995)
     return figure
 
 

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from torchcaps.analysis.perturb import Meanings, Sheet
 from torchcaps.analysis.reconstruct import Cases, Drawing
-from torchcaps.plots.style import GREY, PALETTE, RIGHT, WRONG, plain, show_image
+from torchcaps.plots.style import GRAY, PALETTE, RIGHT, WRONG, plain, show_image
 
 PAIR = (PALETTE[1], PALETTE[5])  # orange and sky blue: white where they overlap
 SHOWN = 10  # classes with a map of their own, at most
@@ -36,7 +36,7 @@ def drawing_figure(drawing: Drawing, classes: Sequence[str], things: int = 1) ->
         show_image(axes[1], two_colors(drawing.drawn[:things]))
         names = " + ".join(plain(classes[label])[:8] for label in drawing.labels[:things])
         axes[1].set_title(names, fontsize=9, parse_math=False)
-    rows = zip(drawing.labels, drawing.activations, drawing.misfits, strict=True)
+    rows = zip(drawing.labels, drawing.activations, drawing.reconstruction_errors, strict=True)
     for place, (label, activation, reconstruction_error) in enumerate(rows):
         own = axes[place + 1 + together]
         show_image(own, drawing.drawn[place])
@@ -45,7 +45,7 @@ def drawing_figure(drawing: Drawing, classes: Sequence[str], things: int = 1) ->
         )
         own.set_title(caption, fontsize=9, parse_math=False)
     title = "the image, and reconstructions from class capsules (activation)"
-    figure.suptitle(title, fontsize=9, color=GREY)
+    figure.suptitle(title, fontsize=9, color=GRAY)
     return figure
 
 
@@ -71,7 +71,7 @@ def triples_figure(cases: Cases, classes: Sequence[str], columns: int = 8) -> Fi
             if row == 0:
                 axes.set_title(caption, fontsize=8, pad=2, color=RIGHT if right else WRONG, parse_math=False)
     title = "images and reconstructions: (label, prediction, reconstructed class)"
-    figure.text(0.5, 1 - 0.17 / high, title, ha="center", va="center", fontsize=9, color=GREY)
+    figure.text(0.5, 1 - 0.17 / high, title, ha="center", va="center", fontsize=9, color=GRAY)
     return figure
 
 
@@ -107,7 +107,7 @@ def apart_figure(cases: Cases, classes: Sequence[str]) -> Figure:
             for row, name in enumerate(("image", "parts", "drawn")):
                 axes[row].text(-0.08, 0.5, name, ha="right", va="center", fontsize=9, transform=axes[row].transAxes)
     title = "overlapping objects, each reconstructed from its capsule (* an absent class)"
-    figure.text(0.5, 1 - 0.17 / high, title, ha="center", va="center", fontsize=9, color=GREY)
+    figure.text(0.5, 1 - 0.17 / high, title, ha="center", va="center", fontsize=9, color=GRAY)
     return figure
 
 
@@ -133,9 +133,9 @@ def sheet_figure(sheet: Sheet, classes: Sequence[str]) -> Figure:
     bars.barh(rows, sheet.effects.tolist(), height=0.4 * (height + 1), color=PALETTE[0])
     bars.set_ylim(axes.get_ylim())
     bars.set_axis_off()
-    bars.set_title("change", fontsize=8, color=GREY, pad=3, loc="left")
+    bars.set_title("change", fontsize=8, color=GRAY, pad=3, loc="left")
     what = f"the capsule of {plain(classes[sheet.label])} ({sheet.activation:.2f}), one dimension of its pose changed"
-    figure.text(0.5, 1 - 0.2 / high, what, ha="center", va="center", fontsize=10, color=GREY, parse_math=False)
+    figure.text(0.5, 1 - 0.2 / high, what, ha="center", va="center", fontsize=10, color=GRAY, parse_math=False)
     return figure
 
 
@@ -177,7 +177,7 @@ def meanings_figure(meanings: Meanings) -> Figure:
         axes.set_title(plain(meanings.classes[label])[:12], fontsize=9, pad=3, parse_math=False)
         _factor_ticks(axes, meanings)
     right.colorbar(shown, ax=panels, label="correlation r", shrink=0.6)
-    figure.suptitle("which dimension of the pose follows which change of the image", fontsize=10, color=GREY)
+    figure.suptitle("which dimension of the pose follows which change of the image", fontsize=10, color=GRAY)
     return figure
 
 

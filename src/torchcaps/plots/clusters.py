@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchcaps.analysis.clusters import ClusterTrace
 from torchcaps.functional import unit
-from torchcaps.plots.style import GREY, PALETTE, save_frames
+from torchcaps.plots.style import GRAY, PALETTE, save_frames
 
 NOBODY = "#dddddd"  # for the share of a point that belongs to no parent
 
@@ -54,11 +54,11 @@ def clusters_figure(traces: Sequence[ClusterTrace], columns: int = 5) -> Figure:
             axes.set_axis_off()
         for axes, number in zip(row, numbers, strict=False):
             draw_step(axes, trace, number)
-            axes.set_title(f"iteration {number + 1}", fontsize=9, color=GREY)
+            axes.set_title(f"iteration {number + 1}", fontsize=9, color=GRAY)
         row[0].set_ylabel(title_of(trace), fontsize=10)
         if known:
             _draw_objective(row[-1], trace, len(trace.steps))
-    figure.suptitle("each point has the colors of its parents, mixed by its couplings", fontsize=9, color=GREY)
+    figure.suptitle("each point has the colors of its parents, mixed by its couplings", fontsize=9, color=GRAY)
     return figure
 
 
@@ -141,15 +141,15 @@ def _draw_objective(axes: Any, trace: ClusterTrace, count: int) -> None:
     values = [step.objective for step in trace.steps]
     if None in values:
         axes.set_axis_off()
-        axes.text(0.5, 0.5, "no objective known", ha="center", va="center", color=GREY, fontsize=9)
+        axes.text(0.5, 0.5, "no objective known", ha="center", va="center", color=GRAY, fontsize=9)
         return
     places = range(1, count + 1)
-    axes.plot(places, values[:count], color=GREY, marker="o", markersize=3.5)
+    axes.plot(places, values[:count], color=GRAY, marker="o", markersize=3.5)
     axes.set_xlim(0.7, len(values) + 0.3)
     known = [value for value in values if value is not None]
     room = 0.08 * (max(known) - min(known)) or 1.0
     axes.set_ylim(min(known) - room, max(known) + room)
-    axes.set_title("objective", fontsize=9, color=GREY)
+    axes.set_title("objective", fontsize=9, color=GRAY)
     axes.tick_params(labelsize=7)
     axes.set_xticks(range(1, len(values) + 1, -(-len(values) // 8)))
     for side in ("top", "right"):

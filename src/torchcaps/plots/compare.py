@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, PercentFormatter
 
 from torchcaps.analysis.comparison import Comparison, Variant
-from torchcaps.plots.style import GREY, PALETTE, plain
+from torchcaps.plots.style import GRAY, PALETTE, plain
 
 
 def comparison_figure(found: Comparison, title: str) -> Figure:
@@ -53,7 +53,7 @@ def _rows_figure(found: Comparison, title: str) -> Figure:
     axes.grid(axis="x", color="#dddddd", lw=0.7)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    axes.set_title(title, fontsize=10, color=GREY, loc="left")
+    axes.set_title(title, fontsize=10, color=GRAY, loc="left")
     return figure
 
 
@@ -86,5 +86,5 @@ def _curves_figure(found: Comparison, axis: int, title: str) -> Figure:
     axes.spines[["top", "right"]].set_visible(False)
     if any(order[0]):
         axes.legend(frameon=False)
-    axes.set_title(title, fontsize=10, color=GREY, loc="left")
+    axes.set_title(title, fontsize=10, color=GRAY, loc="left")
     return figure

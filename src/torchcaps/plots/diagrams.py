@@ -12,7 +12,7 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 from torchcaps.analysis.textshapes import LayerShape, TextShapes
 from torchcaps.analysis.views import ViewGrid
 from torchcaps.analysis.weights import WeightCount
-from torchcaps.plots.style import GREY, PALETTE, plain, show_image
+from torchcaps.plots.style import GRAY, PALETTE, plain, show_image
 
 NODES = {"ha": "center", "va": "center", "fontsize": 9, "zorder": 4, "color": "white", "weight": "bold"}
 # The content of a box: words, numbers without capsules, capsules, classes.
@@ -38,8 +38,8 @@ def weights_figure(counts: Sequence[WeightCount], sizes: tuple[int, int, int, in
         size = f"{count.matrices:,} matrices of {in_dim} x {out_dim}, {each}:\n{count.parameters:,} numbers"
         axes.set_title(f"{count.votes} weights\n{size}", fontsize=10)
         axes.set(xlim=(-0.35, 1.35), ylim=(-0.2, 1.1))
-        axes.text(0, -0.17, f"{children:,} children", ha="center", fontsize=9, color=GREY)
-        axes.text(1, -0.17, f"{parents:,} parents", ha="center", fontsize=9, color=GREY)
+        axes.text(0, -0.17, f"{children:,} children", ha="center", fontsize=9, color=GRAY)
+        axes.text(1, -0.17, f"{parents:,} parents", ha="center", fontsize=9, color=GRAY)
         axes.set_axis_off()
     return figure
 
@@ -70,7 +70,7 @@ def text_figure(shapes: TextShapes, title: str) -> Figure:
     if many:
         _box(axes, columns - 1, middle, LayerShape("mean of poses", shapes.answer.shape))
     noise = ", the last class of each branch is for noise" if shapes.noise else ""
-    axes.set_title(f"{title}: shapes end in capsules x pose{noise}", fontsize=10, color=GREY, parse_math=False)
+    axes.set_title(f"{title}: shapes end in capsules x pose{noise}", fontsize=10, color=GRAY, parse_math=False)
     return figure
 
 
@@ -97,7 +97,7 @@ def views_figure(grid: ViewGrid) -> Figure:
     for column, angle in enumerate(grid.azimuths):
         axes[0, column].set_title(f"{angle:g}°", fontsize=9, pad=3)
     title = f"{plain(grid.name)}: elevations in rows, azimuths in columns; framed: training viewpoints"
-    figure.suptitle(title, fontsize=10, color=GREY, y=0.99, parse_math=False)
+    figure.suptitle(title, fontsize=10, color=GRAY, y=0.99, parse_math=False)
     return figure
 
 
@@ -112,9 +112,9 @@ def _few(count: int, most: int) -> list[tuple[float, int | None]]:
 
 def _node(axes: Any, x: float, y: float, name: str) -> None:
     if name == "⋮":
-        axes.text(x, y, name, **{**NODES, "color": GREY, "fontsize": 14})
+        axes.text(x, y, name, **{**NODES, "color": GRAY, "fontsize": 14})
         return
-    axes.scatter([x], [y], s=620, color=GREY, zorder=3)
+    axes.scatter([x], [y], s=620, color=GRAY, zorder=3)
     axes.text(x, y, name, **{**NODES, "fontsize": 8 if len(name) < 5 else 6.5})
 
 
@@ -123,17 +123,17 @@ def _box(axes: Any, x: float, y: float, layer: LayerShape) -> None:
     style: Any = {
         "boxstyle": "round,pad=0.02,rounding_size=0.06",
         "facecolor": fill,
-        "edgecolor": GREY,
+        "edgecolor": GRAY,
         "linewidth": 0.8,
     }
     axes.add_patch(FancyBboxPatch((x - 0.4, y - 0.25), 0.8, 0.5, **style, zorder=3))
     name = layer.name.replace(" capsules", "\ncapsules")
     axes.text(x, y - 0.06, name, ha="center", va="center", fontsize=9, zorder=4)
     axes.text(
-        x, y + 0.17, " x ".join(map(str, layer.shape)), ha="center", va="center", fontsize=9, color=GREY, zorder=4
+        x, y + 0.17, " x ".join(map(str, layer.shape)), ha="center", va="center", fontsize=9, color=GRAY, zorder=4
     )
 
 
 def _line(axes: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
-    style = {"arrowstyle": "-|>", "color": GREY, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0}
+    style = {"arrowstyle": "-|>", "color": GRAY, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", end, start, arrowprops=style, zorder=2)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchcaps.analysis.evaluate import Evaluation
 from torchcaps.data import Examples
 from torchcaps.models import ImageModel, Model, draws
-from torchcaps.plots.style import GREY, RIGHT, WRONG, plain, save_figures, show_image
+from torchcaps.plots.style import GRAY, RIGHT, WRONG, plain, save_figures, show_image
 
 
 def evaluation_pictures(model: Model, data: Examples, result: Evaluation, folder: Path) -> list[Path]:
@@ -73,7 +73,7 @@ def examples_figure(model: nn.Module, data: Examples, result: Evaluation, column
         if drawn is not None:
             show_image(cell[1, 0], _overlay(drawn[place]))
     what = "images, and below each its reconstruction" if drawn is not None else "images"
-    figure.suptitle(f"{what}: right answers first, then mistakes (truth → answer, activation)", fontsize=9, color=GREY)
+    figure.suptitle(f"{what}: right answers first, then mistakes (truth → answer, activation)", fontsize=9, color=GRAY)
     return figure
 
 

@@ -10,7 +10,7 @@ from matplotlib.ticker import PercentFormatter
 
 from torchcaps.analysis.ablate import ABLATIONS, ALL, Ablations
 from torchcaps.analysis.health import STARVED, Health, LayerHealth
-from torchcaps.plots.style import GREY, PALETTE, WRONG, plain, save_figures
+from torchcaps.plots.style import GRAY, PALETTE, WRONG, plain, save_figures
 
 
 def health_pictures(health: Health, ablations: Ablations | None, folder: Path) -> list[Path]:
@@ -35,7 +35,7 @@ def entropy_figure(health: Health) -> Figure:
         color = PALETTE[number % len(PALETTE)]
         label = f"{layer.name} ({layer.routing})"
         axes.plot(range(1, len(entropy) + 1), entropy, "o-", color=color, lw=2, ms=7, label=label, clip_on=False)
-    axes.axhline(1, color=GREY, lw=1, ls=":")
+    axes.axhline(1, color=GRAY, lw=1, ls=":")
     axes.set_xticks(range(1, most + 1))
     axes.set_xlim(0.7, most + 0.3)
     axes.set_ylim(0, 1.04)
@@ -75,7 +75,7 @@ def mass_figure(health: Health) -> Figure:
         mass = layer.couplings.mass
         colors = [WRONG if value < STARVED else PALETTE[0] for value in mass.tolist()]
         axes.bar(range(len(mass)), mass.tolist(), color=colors)
-        axes.axhline(1, color=GREY, lw=1, ls="--")
+        axes.axhline(1, color=GRAY, lw=1, ls="--")
         names = _parent_names(health, layer)
         if len(names) <= 30:
             long = max(len(name) for name in names) > 3
@@ -97,11 +97,11 @@ def ablations_figure(found: Ablations) -> Figure:
         rows += done or [(kind, "")]
     figures = {(row.kind, row.layer): row for row in found.rows}
     layers = list(dict.fromkeys(row.layer for row in found.rows if row.layer != ALL))
-    colors = {layer: PALETTE[place % len(PALETTE)] for place, layer in enumerate(layers)} | {ALL: GREY}
+    colors = {layer: PALETTE[place % len(PALETTE)] for place, layer in enumerate(layers)} | {ALL: GRAY}
     figure = Figure(figsize=(7.6, 1.5 + 0.3 * len(rows) + 0.12 * len(kinds)), layout="constrained")
     axes = figure.add_subplot()
     low, high = found.interval
-    axes.axvspan(low, high, color=GREY, alpha=0.18, lw=0)
+    axes.axvspan(low, high, color=GRAY, alpha=0.18, lw=0)
     axes.axvline(found.accuracy, color="black", lw=1.2)
     place, ticks = 0.0, []
     for number, key in enumerate(rows):
@@ -114,7 +114,7 @@ def ablations_figure(found: Ablations) -> Figure:
             axes.barh(place, row.accuracy, 0.8, color=colors[layer], xerr=spread, error_kw={"lw": 1.2, "capsize": 2.5})
         else:
             why = [reason for (left, _), reason in found.left_out.items() if left == kind][-1]
-            axes.text(0.01, place, f"cannot be done: {why}", va="center", fontsize=9, color=GREY)
+            axes.text(0.01, place, f"cannot be done: {why}", va="center", fontsize=9, color=GRAY)
         ticks.append((place, f"{kind}, {layer}" if layer and len(layers) > 1 else kind))
         place += 1
     axes.set_yticks([place for place, _ in ticks], [plain(word) for _, word in ticks], fontsize=9)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchcaps.analysis.images import InMemoryImages
 from torchcaps.analysis.jumble import JumbleResult
-from torchcaps.plots.style import GREY, PALETTE, RIGHT, WRONG, plain, show_image
+from torchcaps.plots.style import GRAY, PALETTE, RIGHT, WRONG, plain, show_image
 
 TITLES = {"2x2": "2 x 2 shuffled", "3x3": "3 x 3 shuffled", "rows": "rows shuffled", "mirrored": "parts mirrored"}
 
@@ -36,7 +36,7 @@ def jumble_figure(sets: Mapping[str, InMemoryImages], results: Mapping[str, Jumb
             axes.set_title(("\n" if long else " ").join(answers), fontsize=8.5, pad=2, color=color, parse_math=False)
         top = grid[0, column]
         top.text(0.5, 1.34 if long else 1.22, TITLES.get(kind, kind), transform=top.transAxes, ha="center", fontsize=10)
-    figure.suptitle("answer (activation) to whole and jumbled images", fontsize=10, color=GREY, y=0.995)
+    figure.suptitle("answer (activation) to whole and jumbled images", fontsize=10, color=GRAY, y=0.995)
     return figure
 
 
@@ -49,7 +49,7 @@ def confidence_figure(results: Mapping[str, Mapping[str, JumbleResult]]) -> Figu
     for row, (name, found) in enumerate(results.items()):
         for column, kind in enumerate(kinds):
             axes = grid[row, column]
-            for which, color, filled in (("whole", GREY, "stepfilled"), (kind, PALETTE[row % len(PALETTE)], "step")):
+            for which, color, filled in (("whole", GRAY, "stepfilled"), (kind, PALETTE[row % len(PALETTE)], "step")):
                 values = found[which].confidence.clamp(0, 1).numpy()
                 share = [1 / len(values)] * len(values)
                 alpha, line = (0.35, 0) if filled == "stepfilled" else (1, 1.8)
@@ -64,5 +64,5 @@ def confidence_figure(results: Mapping[str, Mapping[str, JumbleResult]]) -> Figu
                 axes.set_title(TITLES.get(kind, kind), fontsize=10)
         grid[row, 0].set_ylabel(plain(name), parse_math=False)
     figure.supxlabel("confidence: activation of the predicted class (of the second, side by side)", fontsize=9)
-    figure.suptitle("share of images by confidence: whole (gray) and jumbled (line)", fontsize=10, color=GREY)
+    figure.suptitle("share of images by confidence: whole (gray) and jumbled (line)", fontsize=10, color=GRAY)
     return figure

@@ -13,7 +13,7 @@ from matplotlib.path import Path as Curve
 from torch import Tensor
 
 from torchcaps.analysis.sharing import Agreement, Sharing
-from torchcaps.plots.style import GREY, PALETTE, WRONG, plain, show_image
+from torchcaps.plots.style import GRAY, PALETTE, WRONG, plain, show_image
 
 VOTE, POSE = PALETTE[1], "#6a3d9a"
 THICK = 30.0  # points: the width of a whole
@@ -27,7 +27,7 @@ def sharing_figure(shown: Sharing, image: Float[Tensor, "c h w"], classes: Seque
     figure = Figure(figsize=(12.5, 5.4), layout="constrained")
     picture, split, receive = figure.subplots(1, 3, width_ratios=[0.8, 1.5, 1.7])
     show_image(picture, image)
-    picture.set_title("the image", fontsize=10, color=GREY)
+    picture.set_title("the image", fontsize=10, color=GRAY)
     parents = [f"{plain(classes[parent])}   {value:.2f}" for parent, value in enumerate(shown.couplings.tolist())]
     total = float(shown.couplings.sum())
     _fan(split, f"child {shown.child}", parents, shown.couplings, outward=True, colors=_colors(shown))
@@ -73,7 +73,7 @@ def agreement_figure(shown: Agreement, classes: Sequence[str]) -> Figure:
         title = f"child {shown.child} {word} {name}: cosine {cosine:+.2f}, coupling {before:.3f} → {after:.3f}"
         axes.set_title(title, fontsize=10, parse_math=False)
         held = f"the plane holds {float(shown.held[place]):.0%} of the votes"
-        axes.set_xlabel(f"to the right: agreement with {name}; {held}", fontsize=9, color=GREY, parse_math=False)
+        axes.set_xlabel(f"to the right: agreement with {name}; {held}", fontsize=9, color=GRAY, parse_math=False)
     figure.suptitle(
         "purple: a parent's direction    orange: one child's votes    gray: strong votes of others", fontsize=9
     )
@@ -110,7 +110,7 @@ def _fan(axes: Any, hub: str, names: list[str], widths: Tensor, *, outward: bool
         weight="bold",
         fontsize=9,
         parse_math=False,
-        bbox={"boxstyle": "circle,pad=0.5", "facecolor": GREY, "edgecolor": "none"},
+        bbox={"boxstyle": "circle,pad=0.5", "facecolor": GRAY, "edgecolor": "none"},
         zorder=5,
     )
 

@@ -10,7 +10,7 @@ from matplotlib.ticker import PercentFormatter
 
 from torchcaps.analysis.images import InMemoryImages
 from torchcaps.analysis.strange import FALSE_ALARMS, Roc
-from torchcaps.plots.style import GREY, PALETTE, plain, show_image
+from torchcaps.plots.style import GRAY, PALETTE, plain, show_image
 
 
 def roc_figure(results: Mapping[str, Mapping[str, Roc]], strange: Mapping[str, InMemoryImages]) -> Figure:
@@ -29,8 +29,8 @@ def roc_figure(results: Mapping[str, Mapping[str, Roc]], strange: Mapping[str, I
         for number, (word, curve) in enumerate(found.items()):
             label = f"{word}\narea {curve.area:.3f} ({curve.interval[0]:.3f} to {curve.interval[1]:.3f})"
             axes.plot(curve.alarms, curve.found, color=PALETTE[number], label=label, linewidth=2 - 0.4 * number)
-        axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle="--")
-        axes.axvline(FALSE_ALARMS, color=GREY, linewidth=0.8, linestyle=":")
+        axes.plot([0, 1], [0, 1], color=GRAY, linewidth=0.8, linestyle="--")
+        axes.axvline(FALSE_ALARMS, color=GRAY, linewidth=0.8, linestyle=":")
         head.set_title(plain(kind), fontsize=11, parse_math=False)
         axes.set_xlabel("known images taken for strange")
         axes.set_ylabel("strange images found")

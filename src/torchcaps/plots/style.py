@@ -16,7 +16,7 @@ from torch import Tensor
 from torchcaps._core.files import atomic_write
 from torchcaps._core.neutral import shown
 
-RIGHT, WRONG, GREY = "#1b7837", "#b2182b", "#555555"
+RIGHT, WRONG, GRAY = "#1b7837", "#b2182b", "#555555"
 # A palette for color-blind readers (Okabe and Ito 2008), for classes, clusters and curves.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#000000")
 

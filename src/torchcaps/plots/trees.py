@@ -12,8 +12,8 @@ from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path as Curve
 from torch import Tensor
 
-from torchcaps.analysis.trees import Box, Moves, Node, Tree
-from torchcaps.plots.style import GREY, PALETTE, plain
+from torchcaps.analysis.trees import Box, CouplingMoves, Node, Tree
+from torchcaps.plots.style import GRAY, PALETTE, plain
 
 SHOWN = 12  # classes in a column, at most
 FAINT = "#b8b8b8"
@@ -67,11 +67,11 @@ def tree_figure(tree: Tree, classes: Sequence[str], maps: Mapping[int, Tensor] |
     kept = sum(edge.flow for edge in tree.into(tree.layers - 1)) / len(tree.roots)
     them = "it" if len(tree.roots) == 1 else "them"
     title = f"the strongest parts given to {names}: {kept:.0%} of what reaches {them}; lines as wide as couplings"
-    axes.text(0, -0.05, title, fontsize=9, color=GREY, parse_math=False)
+    axes.text(0, -0.05, title, fontsize=9, color=GRAY, parse_math=False)
     return figure
 
 
-def moves_figure(moves: Moves, classes: Sequence[str], columns: int = 4) -> Figure:
+def moves_figure(moves: CouplingMoves, classes: Sequence[str], columns: int = 4) -> Figure:
     """A panel for each of the strongest parts: its couplings to the classes, by iteration.
 
     The class is blue, the next three are in other colors, the rest is gray. A single iteration is shown as bars.
@@ -121,7 +121,7 @@ def moves_figure(moves: Moves, classes: Sequence[str], columns: int = 4) -> Figu
     figure.legend(handles, labels, loc="outside lower center", ncols=len(handles), fontsize=8, frameon=False)
     when = "after the only iteration" if steps == 1 else "in each iteration"
     what = f"to which classes the strongest parts of {plain(classes[moves.label])} were given, {when}"
-    figure.suptitle(what, fontsize=9, color=GREY, parse_math=False)
+    figure.suptitle(what, fontsize=9, color=GRAY, parse_math=False)
     return figure
 
 
@@ -188,7 +188,7 @@ def _column(
     for row, (place, node) in enumerate(nodes.items()):
         y = 0.5 + (row - (len(nodes) - 1) / 2) * step
         spots[place] = (left + 0.05, y)
-        axes.text(left - 0.13, y, str(node.type), ha="right", va="center", fontsize=7, color=GREY)
+        axes.text(left - 0.13, y, str(node.type), ha="right", va="center", fontsize=7, color=GRAY)
         if maps is not None and node.number in maps:
             shown = maps[node.number] / maps[node.number].max().clamp(min=torch.finfo(torch.float32).tiny)
             half = 0.46 * step
@@ -214,7 +214,7 @@ def _classes(axes: Any, tree: Tree, classes: Sequence[str], left: float, colors:
         axes.text(left + 0.05, y, _short(classes[label]), va="center", fontsize=8, parse_math=False)
         start = left + 0.07 + LETTER * max(len(_short(name)) for name in classes)
         axes.add_patch(Rectangle((start, y - 0.18 * step), 0.25 * active, 0.36 * step, color=color, lw=0))
-        axes.text(start + 0.02 + 0.25 * active, y, f"{active:.2f}", va="center", fontsize=7, color=GREY)
+        axes.text(start + 0.02 + 0.25 * active, y, f"{active:.2f}", va="center", fontsize=7, color=GRAY)
         if label in tree.roots:
             spots[tree.roots.index(label)] = (left, y)  # the roots are the first nodes
     return spots

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.votes.bounds import bounded
-from torchcaps.votes.gradients import Ledger
+from torchcaps.votes.gradients import GradientFactors
 from torchcaps.votes.layout import constant, inner_of, mass_of, sums_of, weigh
 from torchcaps.votes.products import Products
 from torchcaps.votes.readings import Combine, Inner, Open, Spread
@@ -74,14 +74,14 @@ class Votes:
         self._tensor = tensor
         self._origin = origin
         self._centered = False
-        self._ledger = Ledger()
+        self._factors = GradientFactors()
         like: Any = tensor if products is None else products
         self.shape: torch.Size = like.shape
         self.dtype: torch.dtype = like.dtype
         self.device: torch.device = like.device
         self._key: Tensor | None = None
         if products is not None:
-            self._key = Open.apply(products, self._ledger, *products.sources)
+            self._key = Open.apply(products, self._factors, *products.sources)
 
     @property
     def ndim(self) -> int:
@@ -163,7 +163,7 @@ class Votes:
         centers = self._beside(centers)
         if self._products is None:
             return inner_of(self.dense(), centers)
-        result: Tensor = Inner.apply(self._key, None, centers, None, None, self._products, self._ledger, self._origin)
+        result: Tensor = Inner.apply(self._key, None, centers, None, None, self._products, self._factors, self._origin)
         return result
 
     def distances(self, means: Tensor, precisions: Tensor | None = None, offset: Tensor | None = None) -> Tensor:
@@ -173,7 +173,7 @@ class Votes:
         if self._products is not None:
             self._ask_for_squares()
             offset = None if offset is None else offset.expand(precisions.shape[:-1])
-            return Inner.apply(self._key, means, None, precisions, offset, self._products, self._ledger, self._origin)
+            return Inner.apply(self._key, means, None, precisions, offset, self._products, self._factors, self._origin)
         found = inner_of((self.dense() - means.unsqueeze(-3)).square(), precisions)
         return found if offset is None else found + offset.unsqueeze(-2)
 
@@ -200,7 +200,7 @@ class Votes:
 
     def _combine(self, weights: Tensor, near: Tensor | None = None, squares: bool = False) -> Any:
         origin, bound = self._origin, self._centered
-        return Combine.apply(self._key, weights, self._products, self._ledger, origin, near, squares, bound)
+        return Combine.apply(self._key, weights, self._products, self._factors, origin, near, squares, bound)
 
     def _of_pairs(self, weights: Tensor) -> Tensor:
         """Weights expanded to [*b i j]; the same tensor if they have that shape, as the products may know it."""

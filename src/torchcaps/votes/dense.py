@@ -13,7 +13,7 @@ from torchcaps.votes.algebra import Votes
 from torchcaps.votes.buffers import scratch
 from torchcaps.votes.competition import silent_votes
 from torchcaps.votes.engine import Plan, Refusal, plan_of_votes
-from torchcaps.votes.gradients import Columns
+from torchcaps.votes.gradients import MergedFactors
 from torchcaps.votes.job import Job, Part
 from torchcaps.votes.layout import inner_of, mass_of, sums_of
 from torchcaps.votes.products import Products, Sums
@@ -62,7 +62,7 @@ class DenseProducts(Products):
         assert result is not None
         return result if offset is None else result.add_(offset.unsqueeze(-2))
 
-    def gradients(self, given: Columns) -> tuple[Tensor | None, ...]:
+    def gradients(self, given: MergedFactors) -> tuple[Tensor | None, ...]:
         *leading, children, parents, dim = self.shape
         left = torch.stack([each.mT.flatten(0, -2) for each in given.pairs], -2).mT  # [(b j) i n]
 

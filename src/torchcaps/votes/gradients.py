@@ -2,8 +2,8 @@
 
 Every iteration of a routing reads all votes, so autograd would compute a gradient as large as the votes for each
 reading and add them. But each gradient is a product of a number for every pair, x_ij, and a vector for every parent,
-y_j. A ledger collects the factors, and the sum over iterations is one matrix product. For squared distances from a mean
-m_j, the gradient also contains the deviations of the votes: (u_j|i - m_j) * x_ij y_j.
+y_j. `GradientFactors` collects them, and the sum over iterations is one matrix product. For squared distances from a
+mean m_j, the gradient also contains the deviations of the votes: (u_j|i - m_j) * x_ij y_j.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Entry(NamedTuple):
 PASSES = 8  # the maximum number of concurrent backward passes
 
 
-class Ledger:
+class GradientFactors:
     """Collects the terms of the gradient of votes."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Ledger:
         return self._entries.pop(torch._C._current_graph_task_id(), [])
 
 
-class Columns(NamedTuple):
+class MergedFactors(NamedTuple):
     """Merged entries: the gradient of votes is the sum of x (plain + scaled (u - pivot)) over all columns."""
 
     pairs: list[Tensor]  # x, [*b i j]
@@ -55,7 +55,7 @@ class Columns(NamedTuple):
     pivot: Tensor | None  # [*b j d]; None: zero, or nothing is scaled
 
 
-class Column(NamedTuple):
+class MergedFactor(NamedTuple):
     """Merged entries with the same x and the same means: x (plain + scaled (u - means))."""
 
     pairs: Tensor  # x, [*b i j]
@@ -69,13 +69,13 @@ def _identity(tensor: Tensor | None) -> object:
     return tensor if tensor is None else (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.stride())
 
 
-def separate(entries: list[Entry]) -> list[Column]:
+def separate(entries: list[Entry]) -> list[MergedFactor]:
     """A column for each x and its means: nothing is computed, unless entries have both in common."""
-    found: dict[object, Column] = {}
+    found: dict[object, MergedFactor] = {}
     for entry in entries:
         key = (_identity(entry.pairs), _identity(entry.means))
-        known = found.get(key, Column(entry.pairs, None, None, entry.means))
-        found[key] = Column(
+        known = found.get(key, MergedFactor(entry.pairs, None, None, entry.means))
+        found[key] = MergedFactor(
             entry.pairs, _added(known.plain, entry.plain), _added(known.scaled, entry.scaled), entry.means
         )
     return list(found.values())
@@ -85,10 +85,10 @@ def _added(left: Tensor | None, right: Tensor | None) -> Tensor | None:
     return right if left is None else left if right is None else left + right
 
 
-def columns(entries: list[Entry]) -> Columns:
+def merged(entries: list[Entry]) -> MergedFactors:
     """The same couplings weigh votes and squares: one column for both; all squares around one pivot."""
     pivot = next((entry.means for entry in entries if entry.means is not None), None)
-    found = Columns([], [], [], pivot)
+    found = MergedFactors([], [], [], pivot)
     places: dict[object, int] = {}
     for entry in entries:
         place = places.setdefault(_identity(entry.pairs), len(found.pairs))

@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 from torchcaps.votes.algebra import Votes
 from torchcaps.votes.buffers import borrowed, scratch
 from torchcaps.votes.engine import Plan, Refusal, plan_of_votes
-from torchcaps.votes.gradients import Columns
+from torchcaps.votes.gradients import MergedFactors
 from torchcaps.votes.job import Job, Part
 from torchcaps.votes.layout import mass_of
 from torchcaps.votes.products import Products, Sums
@@ -79,7 +79,7 @@ class SharedProducts(LazyProducts):
     def _inner(self, centers: Tensor) -> Tensor:
         return (_each_parent(centers, self._weight.mT) @ self._poses.mT).mT
 
-    def gradients(self, given: Columns) -> tuple[Tensor | None, ...]:
+    def gradients(self, given: MergedFactors) -> tuple[Tensor | None, ...]:
         zero = self._poses.new_zeros(*self.shape[:-3], *self.shape[-2:])
         factors = [sum(several, zero) for several in given.plain]
         pairs = torch.cat(given.pairs, -1)  # [*b i (t j)]
@@ -119,7 +119,7 @@ class FullProducts(LazyProducts):
     def _outside(self, values: Tensor) -> Tensor:
         return values.reshape(*self.shape[:-3], *values.shape[-2:])
 
-    def gradients(self, given: Columns) -> tuple[Tensor | None, ...]:
+    def gradients(self, given: MergedFactors) -> tuple[Tensor | None, ...]:
         for_columns: Tensor | None = None
         for_weight: Tensor | None = None
         for pairs, several in zip(given.pairs, given.plain, strict=True):

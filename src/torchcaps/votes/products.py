@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchcaps.votes.gradients import Columns, Entry, columns
+from torchcaps.votes.gradients import Entry, MergedFactors, merged
 from torchcaps.votes.layout import weigh
 
 
@@ -46,12 +46,12 @@ class Products(ABC):
         """Sum_d (y v + z v^2) + offset, [*b i j], for y and z [*b j d] and an offset [*b j]."""
 
     @abstractmethod
-    def gradients(self, given: Columns) -> tuple[Tensor | None, ...]:
-        """The gradients of the sources; the gradient of votes is the sum of x (plain + scaled v) over all columns."""
+    def gradients(self, given: MergedFactors) -> tuple[Tensor | None, ...]:
+        """The gradients of the sources; the gradient of votes is the sum of x (plain + scaled v) over all of them."""
 
     def collected(self, entries: list[Entry]) -> tuple[Tensor | None, ...]:
-        """The gradients of the sources, from all that a backward pass has put into the ledger."""
-        return self.gradients(columns(entries))
+        """The gradients of the sources, from all that a backward pass has put into `GradientFactors`."""
+        return self.gradients(merged(entries))
 
     def moments(self, pairs: Tensor, place: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Masses, sums and means of v, and the squared deviations from these means."""

@@ -9,16 +9,16 @@ from torch import Tensor
 
 from torchcaps._core.precision import without_autocast
 from torchcaps.votes.bounds import largest
-from torchcaps.votes.gradients import Ledger, refuse_second_derivatives
+from torchcaps.votes.gradients import GradientFactors, refuse_second_derivatives
 from torchcaps.votes.products import Products, Sums
 
 
 class Open(torch.autograd.Function):
-    """Returns a key that all reductions take; its backward pass comes after theirs, and evaluates the ledger."""
+    """Returns a key that all reductions take; its backward pass comes after theirs, and evaluates the factors."""
 
     @staticmethod
-    def forward(ctx: Any, products: Products, ledger: Ledger, *sources: Tensor) -> Tensor:
-        ctx.products, ctx.ledger = products, ledger
+    def forward(ctx: Any, products: Products, factors: GradientFactors, *sources: Tensor) -> Tensor:
+        ctx.products, ctx.factors = products, factors
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*sources)  # detects changes in between
         return sources[0].new_empty(())  # nobody reads it
@@ -27,7 +27,7 @@ class Open(torch.autograd.Function):
     @without_autocast
     def backward(ctx: Any, _: Tensor | None) -> tuple[Tensor | None, ...]:
         refuse_second_derivatives()
-        entries = ctx.ledger.take()
+        entries = ctx.factors.take()
         if not entries:
             return (None,) * (2 + len(ctx.saved_tensors))
         return None, None, *ctx.products.collected(entries)
@@ -42,13 +42,13 @@ class Combine(torch.autograd.Function):
         key: Tensor,
         weights: Tensor,
         products: Products,
-        ledger: Ledger,
+        factors: GradientFactors,
         origin: Tensor | None,
         near: Tensor | None = None,
         squares: bool = False,
         bound: bool = False,
     ) -> tuple[Tensor | None, ...]:
-        ctx.products, ctx.ledger, ctx.squares, ctx.bound = products, ledger, squares, bound
+        ctx.products, ctx.factors, ctx.squares, ctx.bound = products, factors, squares, bound
         ctx.set_materialize_grads(False)
         saved = products.factors(weights) or (weights, None)
         if not squares:
@@ -80,7 +80,7 @@ class Combine(torch.autograd.Function):
                 weights = ctx.products.weigh(weights, of_children)
             # With v = u - mean, the votes are v + mean, and the squares are v^2 whatever the mean does: Sum_i x v = 0.
             scaled = None if for_scatter is None else for_scatter + for_scatter
-            ctx.ledger.add(weights, plain=for_sums, scaled=scaled, means=None if scaled is None else place)
+            ctx.factors.add(weights, plain=for_sums, scaled=scaled, means=None if scaled is None else place)
         result = None
         if ctx.needs_input_grad[1]:
             offset = for_masses
@@ -109,10 +109,10 @@ class Inner(torch.autograd.Function):
         squared: Tensor | None,
         offset: Tensor | None,
         products: Products,
-        ledger: Ledger,
+        factors: GradientFactors,
         origin: Tensor | None,
     ) -> Tensor:
-        ctx.products, ctx.ledger = products, ledger
+        ctx.products, ctx.factors = products, factors
         place = origin if means is None else means if origin is None else means + origin
         ctx.save_for_backward(linear, squared, place, *products.sources)
         return products.inner(linear, squared, offset, place)
@@ -125,7 +125,7 @@ class Inner(torch.autograd.Function):
         needs = ctx.needs_input_grad
         double = None if squared is None else squared + squared
         if needs[0]:
-            ctx.ledger.add(gradient, plain=linear, scaled=double, means=None if double is None else place)
+            ctx.factors.add(gradient, plain=linear, scaled=double, means=None if double is None else place)
         found = Sums()
         if any(needs[1:5]):
             found = ctx.products.sums(

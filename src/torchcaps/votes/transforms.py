@@ -189,7 +189,7 @@ class SharedVotes(VoteTransform):
         return Linear(self._with_bias(self.scaled(self.weight), self.bias), self.bias is not None)
 
 
-class FactorisedVotes(VoteTransform):
+class FactorizedVotes(VoteTransform):
     """u_j|i = W_j W~_i u_i: one matrix for each child and one for each parent."""
 
     shared_bias = True
@@ -269,7 +269,7 @@ MAKING = ("linear", "transform", "ready", "weights_once", "vote", "forward", "sc
 VOTES: dict[str, type[VoteTransform]] = {
     "full": FullVotes,
     "shared": SharedVotes,
-    "factorized": FactorisedVotes,
+    "factorized": FactorizedVotes,
     "matrix": MatrixVotes,
 }
 

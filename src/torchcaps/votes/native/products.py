@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchcaps.votes.buffers import scratch
-from torchcaps.votes.gradients import Columns
+from torchcaps.votes.gradients import MergedFactors
 from torchcaps.votes.layout import constant
 from torchcaps.votes.native.blocks import call, innermost, outermost
 from torchcaps.votes.native.build import Geometry
@@ -113,7 +113,7 @@ class NativeProducts(BlockProducts):
         self._call("inner", *given, result)
         return outermost(result)
 
-    def gradients(self, given: Columns) -> tuple[Tensor | None, ...]:
+    def gradients(self, given: MergedFactors) -> tuple[Tensor | None, ...]:
         pairs, apart, across, along = zip(*(self._pairs(each) for each in given.pairs), strict=True)
         count = len(pairs)
         zero: list[Tensor] = []  # made once, if at all

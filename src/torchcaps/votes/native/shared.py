@@ -7,7 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from torchcaps.votes.gradients import Columns
+from torchcaps.votes.gradients import MergedFactors
 from torchcaps.votes.lazy import LazyProducts
 from torchcaps.votes.native.blocks import call, innermost, outermost
 from torchcaps.votes.native.products import BlockProducts
@@ -29,7 +29,7 @@ class SharedInBlocks(BlockProducts, LazyProducts):
         pulled = torch.matmul(self._weight, self._laid(centers))  # [block j e lane]
         return outermost(self._product(self._poses, pulled.transpose(1, 2)))
 
-    def gradients(self, given: Columns) -> tuple[Tensor | None, ...]:
+    def gradients(self, given: MergedFactors) -> tuple[Tensor | None, ...]:
         for_poses: Tensor | None = None
         for_weight: Tensor | None = None
         for each, several in zip(given.pairs, given.plain, strict=True):

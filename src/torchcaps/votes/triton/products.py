@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchcaps._core.precision import HALVES
-from torchcaps.votes.gradients import Column, Columns, Entry, separate
+from torchcaps.votes.gradients import Entry, MergedFactor, MergedFactors, separate
 from torchcaps.votes.layout import constant
 from torchcaps.votes.products import Products, Sums
 
@@ -130,11 +130,11 @@ class TritonProducts(Products):
     def collected(self, entries: list[Entry]) -> tuple[Tensor | None, ...]:
         return self._gradients(separate(entries))
 
-    def gradients(self, given: Columns) -> tuple[Tensor | None, ...]:
+    def gradients(self, given: MergedFactors) -> tuple[Tensor | None, ...]:
         several = zip(given.pairs, given.plain, given.scaled, strict=True)
-        return self._gradients([Column(x, _total(y), _total(z), given.pivot) for x, y, z in several])
+        return self._gradients([MergedFactor(x, _total(y), _total(z), given.pivot) for x, y, z in several])
 
-    def _gradients(self, given: list[Column]) -> tuple[Tensor | None, ...]:
+    def _gradients(self, given: list[MergedFactor]) -> tuple[Tensor | None, ...]:
         poses, weight = self.sources
         for_poses = torch.empty_like(self._poses, dtype=self.dtype)
         if not self._examples:

@@ -123,7 +123,7 @@ def _explained(
     if model.decoder is not None:
         drawing = draw_classes(model, image, shown)
         if things == 1:
-            errors = zip(drawing.labels, drawing.misfits, strict=True)
+            errors = zip(drawing.labels, drawing.reconstruction_errors, strict=True)
             facts["errors"] = {classes[label]: error for label, error in errors}
         figures["reconstruction"] = drawing_figure(drawing, classes, things)
         figures["perturbation"] = sheet_figure(perturb(model, image, labels[0]), classes)
@@ -164,9 +164,9 @@ def _grid(model: ImageModel, run: Run, options: Explain) -> tuple[dict[str, Any]
     right = (cases.labels == cases.answers)[:, 0]
     from_truth = ~right & (cases.sources == cases.labels)[:, 0]
     from_answer = ~right & ~from_truth
-    misfits = cases.misfits[:, 0]
+    each = cases.reconstruction_errors[:, 0]
     errors = {
-        name: float(misfits[rows].mean()) if rows.any() else None
+        name: float(each[rows].mean()) if rows.any() else None
         for name, rows in (
             ("right answers", right),
             ("mistakes, from the answer", from_answer),
