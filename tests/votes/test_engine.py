@@ -16,7 +16,7 @@ from torchcaps.routing import check_routing
 from torchcaps.votes import engine
 from torchcaps.votes.algebra import Votes
 from torchcaps.votes.engine import Plan, Refusal, plan_of_votes
-from torchcaps.votes.gradients import Entry, columns, separate
+from torchcaps.votes.gradients import Entry, merged, separate
 from torchcaps.votes.products import Products, Sums
 
 # A backend of one's own, in fewer than sixty lines: votes by einsum from poses and matrices, for whatever asks.
@@ -226,5 +226,5 @@ def test_terms_of_a_gradient_are_told_apart_where_memory_has_no_address():
     """On the meta device all tensors have the address zero, and different couplings became one column."""
     first, second = torch.empty(2, 3, 4, device="meta"), torch.empty(2, 3, 4, device="meta")
     entries = [Entry(pairs, torch.empty(2, 4, 5, device="meta"), None, None) for pairs in (first, second, first)]
-    assert [len(each) for each in columns(entries).plain] == [2, 1]
+    assert [len(each) for each in merged(entries).plain] == [2, 1]
     assert len(separate(entries)) == 2
