@@ -2,6 +2,7 @@
 
 from . import data, functional, layers, losses, models, routing
 from ._core.types import Capsules, Routed, Step
+from .apps.classifier import Classifier
 from .apps.estimators import CapsuleClassifier, CapsuleTextClassifier
 from .apps.fit import fit
 from .apps.inference import evaluate, predict
@@ -45,6 +46,7 @@ __all__ = [
     "CapsuleTextClassifier",
     "Capsules",
     "ClassCapsules",
+    "Classifier",
     "ContractError",
     "ConvCapsules1d",
     "ConvCapsules2d",

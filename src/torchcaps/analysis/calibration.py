@@ -12,13 +12,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import nll_loss
 
-from torchcaps.analysis.evaluate import evaluate
+from torchcaps.analysis.evaluate import batches, eval_mode, evaluate
 from torchcaps.data import Examples
 from torchcaps.models import readout_of
+from torchcaps.models.base import draws
 
 SHARES = ("share", "logit")  # kinds of activations that sum to one over classes
 LOWEST = 1e-6  # distance of an activation from 0 and 1
 TEMPERATURES = torch.logspace(-1.5, 1.5, 301, dtype=torch.float64)
+TELLING = 0.5  # of images without their own class, that must be above the limit of reconstruction errors
 FEWEST = 20  # validation examples that choose a temperature
 
 
@@ -47,13 +49,40 @@ def calibration_error(likely: Float[Tensor, "n y"], labels: Tensor, bins: int = 
     return float(torch.stack(gaps).sum() / len(labels))
 
 
+@torch.no_grad()
+def tells_unknown(model: nn.Module, validation: Examples, limit: float) -> float:
+    """The share of images whose reconstruction error exceeds the limit if the capsule of their own class is left out.
+
+    This stands for pictures of a class that the network does not know: another class has to reconstruct them.
+    """
+    assert draws(model)
+    above, count = 0, 0
+    with eval_mode(model) as device:
+        for batch in batches(validation, 64):
+            if batch.labels.ndim > 1:  # several classes may be true
+                return 1.0
+            inputs, labels = batch.inputs.to(device), batch.labels.to(device)
+            capsules = model(inputs)
+            others = capsules.activations.scatter(1, labels.unsqueeze(1), -1.0).argmax(1)
+            errors = (model.reconstruct(capsules, others) - inputs).square().flatten(1).mean(1)
+            above, count = above + int((errors > limit).sum()), count + len(labels)
+    return above / count
+
+
 def validated(model: nn.Module, validation: Examples) -> dict[str, Any]:
-    """What a run stores about its best weights: the 99 % quantile of reconstruction errors, and the temperature."""
+    """What a run stores about its best weights: the 99 % quantile of reconstruction errors, and the temperature.
+
+    The quantile is left out where it could not tell a picture of an unknown class (see `tells_unknown`).
+    """
     if not len(validation):
         return {}
     found = evaluate(model, validation)
     errors = found.reconstruction_error
-    stored: dict[str, Any] = {} if errors is None else {"fits": float(errors.quantile(0.99))}
+    stored: dict[str, Any] = {}
+    if errors is not None:
+        limit = float(errors.quantile(0.99))
+        if tells_unknown(model, validation, limit) >= TELLING:
+            stored["fits"] = limit
     if not found.many and found.labels.shape[-1] == 1 and found.count >= FEWEST:
         stored["temperature"] = best_temperature(found.activations, found.labels[:, 0], readout_of(model))
     return stored

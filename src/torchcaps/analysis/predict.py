@@ -97,10 +97,18 @@ def full_picture(run: Run, path: Path, most: int = 800) -> Tensor:
 
 
 def picture_answers(
-    run: Run, files: Sequence[Path], *, batch_size: int = 64, device: torch.device | str = "cpu"
+    run: Run,
+    files: Sequence[Path],
+    *,
+    batch_size: int = 64,
+    device: torch.device | str = "cpu",
+    model: nn.Module | None = None,
 ) -> Iterator[Prediction]:
-    """Iterate over predictions of pictures; a warning counts and names those that cannot be read."""
-    model = run.load_model().to(device)
+    """Iterate over predictions of pictures; a warning counts and names those that cannot be read.
+
+    model: the trained network of the run, if it is loaded already.
+    """
+    model = (run.load_model() if model is None else model).to(device)
     for names, images in read_pictures(run, files, batch_size):
         yield from network_answers(model, images.to(device), names, run.metadata.classes, run.metadata)
 
@@ -158,13 +166,21 @@ def _with_probabilities(
 
 
 def text_answers(
-    run: Run, texts: Iterable[str], *, batch_size: int = 64, device: torch.device | str = "cpu"
+    run: Run,
+    texts: Iterable[str],
+    *,
+    batch_size: int = 64,
+    device: torch.device | str = "cpu",
+    model: nn.Module | None = None,
 ) -> Iterator[Prediction]:
-    """Iterate over predictions of texts: the class, or all classes above one half for multi-label runs."""
+    """Iterate over predictions of texts: the class, or all classes above one half for multi-label runs.
+
+    model: the trained network of the run, if it is loaded already.
+    """
     if run.metadata.kind != "texts":
         got = f"a run on {run.metadata.kind}"
         raise input_error("predict", "a run on texts for texts", got, "Give what the network reads.")
-    model = run.load_model().to(device)
+    model = (run.load_model() if model is None else model).to(device)
     vocabulary = run.words()
     rest = iter(texts)
     while few := list(islice(rest, batch_size)):

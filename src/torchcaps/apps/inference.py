@@ -77,31 +77,46 @@ def predict(
     check_count("predict", "batch_size", batch_size)
     chosen = choose_device("predict", device)
     run = _run_of(subject)
+    network = run.load_model() if run is not None else subject
+    assert isinstance(network, nn.Module)
+    before = _device_of(network)
+    try:
+        return answers(run, network.to(chosen), inputs, chosen, batch_size, classes)
+    finally:
+        network.to(before)
+
+
+def answers(
+    run: Run | None,
+    network: nn.Module,
+    inputs: Any,
+    device: torch.device,
+    batch_size: int = 64,
+    classes: Sequence[str] | None = None,
+) -> list[Prediction]:
+    """The predictions of a network that is on this device; the other arguments are those of `predict`.
+
+    run: the one that trained it, if any.
+    """
     if isinstance(inputs, Iterator) or (isinstance(inputs, np.ndarray) and inputs.dtype.kind in "UO"):
         inputs = list(inputs)
+    options: dict[str, Any] = {"batch_size": batch_size, "device": device, "model": network}
     if run is not None and run.metadata.kind == "texts" and _is_strings(inputs):
-        texts = [inputs] if isinstance(inputs, str) else list(inputs)
-        return list(text_answers(run, texts, batch_size=batch_size, device=chosen))
+        return list(text_answers(run, [inputs] if isinstance(inputs, str) else list(inputs), **options))
     if run is not None and _is_paths(inputs):
         files = [inputs] if isinstance(inputs, str | Path) else inputs
-        return list(picture_answers(run, [Path(file) for file in files], batch_size=batch_size, device=chosen))
+        return list(picture_answers(run, [Path(file) for file in files], **options))
     given = as_inputs("predict", inputs)
     if run is not None and run.metadata.kind == "images":
         given = _as_images(given)
-    network = run.load_model() if run is not None else subject
-    assert isinstance(network, nn.Module)
     metadata = None if run is None else run.metadata
     known = (classes or getattr(network, "class_names", None)) if metadata is None else metadata.classes
     found: list[Prediction] = []
-    before = _device_of(network)
-    try:
-        with eval_mode(network.to(chosen)):
-            for start in range(0, len(given), batch_size):
-                few = given[start : start + batch_size].to(chosen)
-                names = [str(start + row) for row in range(len(few))]
-                found += network_answers(network, few, names, known, metadata)
-    finally:
-        network.to(before)
+    with eval_mode(network):
+        for start in range(0, len(given), batch_size):
+            few = given[start : start + batch_size].to(device)
+            names = [str(start + row) for row in range(len(few))]
+            found += network_answers(network, few, names, known, metadata)
     return found
 
 

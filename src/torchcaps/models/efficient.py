@@ -78,7 +78,7 @@ class EfficientCapsNet(CapsuleModel):
     }
 
     picture_recipes: ClassVar[dict[str, Recipe]] = {
-        "photographs": {"loss": "cross-entropy", "reconstruction": 0.0, "option": ("stem=photo",)},
+        "photographs": {"loss": "cross-entropy", "reconstruction": 0.0, "epochs": 20, "option": ("stem=photo",)},
     }
 
     def __init__(

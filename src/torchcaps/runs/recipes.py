@@ -115,8 +115,10 @@ def _independent(config: TrainConfig) -> bool:
 
 
 def _added(recipe: Recipe, more: Recipe) -> Recipe:
-    """The recipe with the values of another one; options of the model are added to its own."""
+    """The recipe with the values of another one; options of the model are added to its own, epochs are the larger."""
     more = dict(more)
+    if "epochs" in more:
+        more["epochs"] = max(recipe["epochs"], more["epochs"])
     return with_options(recipe, *more.pop("option", ())) | more
 
 

@@ -82,10 +82,12 @@ def predict_command(words: list[str]) -> None:
         return
     width = max(4, *(len(shown(name)) for name in collect(files)))
     word = "confidence" if first.probabilities is None else "probability"
-    print(f"{'file':<{width}}  {'class':<16}  {word:<11}  reconstruction")
+    last = "" if first.fits is None else "  reconstruction"
+    print(f"{'file':<{width}}  {'class':<16}  {word}{last and last.rjust(len(last) + 11 - len(word))}")
     for answer in found:
-        fit = {True: "fits", False: "does not fit", None: "-"}[answer.fits]
-        print(f"{shown(answer.source):<{width}}  {shown(', '.join(answer.labels)):<16}  {_sure(answer):<11}  {fit}")
+        fit = {True: "  fits", False: "  does not fit", None: ""}[answer.fits]
+        sure = f"{_sure(answer):<11}" if fit else _sure(answer)
+        print(f"{shown(answer.source):<{width}}  {shown(', '.join(answer.labels)):<16}  {sure}{fit}")
 
 
 def _check(options: Predict, answer: Prediction) -> None:
