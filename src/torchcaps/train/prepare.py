@@ -15,25 +15,35 @@ from torch.utils.data import DataLoader
 from torchcaps._core.neutral import terminal
 from torchcaps.data import Examples
 from torchcaps.models import Model, calibrate
+from torchcaps.models.encoders import Encoder
 from torchcaps.runs.config import TrainConfig, required
 from torchcaps.train.distributed import Member
+from torchcaps.train.features import encoded
 from torchcaps.train.module import BatchShard, EpochOrder, TrainingModule, loader
 
 
 def prepare(
-    model: nn.Module, data: Examples, config: TrainConfig, member: Member | None = None, *, calibrated: bool = False
+    model: nn.Module,
+    data: Examples,
+    config: TrainConfig,
+    member: Member | None = None,
+    *,
+    calibrated: bool = False,
+    encoder: Encoder | None = None,
 ) -> tuple[TrainingModule, DataLoader[BatchShard]]:
     """The training module of a model and its batches.
 
-    The model is calibrated to the data, unless `calibrated` is True or the preset is "paper" or "code".
+    The model is calibrated to the data, unless `calibrated` is True or the preset is "paper" or "code". encoder: a
+    frozen one that encodes every batch for the model.
     """
     if config.preset not in ("paper", "code") and not calibrated:
-        calibrate(model, data.batch(torch.arange(min(64, len(data)))).inputs)
+        few = data.batch(torch.arange(min(64, len(data))))
+        calibrate(model, (few if encoder is None else encoded(encoder, few)).inputs)
     if config.compile:
         model.compile()
     order = EpochOrder(data, required(config.batch_size), config.seed, config.accumulate, member)
     steps = math.ceil(len(order) / config.accumulate) * required(config.epochs)
-    return TrainingModule(model, config, steps), loader(data, order, config)
+    return TrainingModule(model, config, steps, encoder), loader(data, order, config)
 
 
 def fit_model(model: Model, data: Examples, config: TrainConfig, *, verbose: bool = False) -> None:
