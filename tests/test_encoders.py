@@ -280,6 +280,29 @@ def test_a_config_of_a_stranger_chooses_no_code(frozen, tmp_path):
     assert torch.equal(tc.load(copy)(images).poses, tc.load(frozen)(images).poses)
 
 
+def test_a_folder_of_links_is_read(tmp_path, resnet):
+    links = tmp_path / "snapshot"  # as caches of model hubs keep networks
+    links.mkdir()
+    for file in resnet.iterdir():
+        (links / file.name).symlink_to(file)
+    images = torch.rand(1, 3, SIDE, SIDE)
+    assert torch.equal(tc.load_encoder(links)(images), tc.load_encoder(resnet)(images))
+
+
+@pytest.mark.parametrize("name", ["config.json", "encoder.json", "model.safetensors"])
+def test_links_and_changes_in_the_encoder_of_a_run_are_refused(name, frozen, tmp_path, capsys):
+    copy = shutil.copytree(frozen, tmp_path / "run")
+    place = copy / "encoder" / name
+    content = bytearray(place.read_bytes())
+    place.unlink()
+    place.symlink_to(frozen / "encoder" / name)
+    assert "got a link that leads out of it" in refused(capsys, "evaluate", copy)
+    place.unlink()
+    content[-8] ^= 1
+    place.write_bytes(content if name == "model.safetensors" else b"[]")
+    assert str(place) in refused(capsys, "evaluate", copy)
+
+
 def change(folder, **values):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | values))

@@ -260,7 +260,8 @@ def open_encoder(folder: Path, *, plan: bool = False) -> Encoder:
 
 
 def _stored_transformer(folder: Path, known: EncoderFile, plan: bool) -> Encoder:
-    owner, config, state = str(folder), huggingface.read_config(folder), None
+    config = huggingface.read_config(inside(folder, huggingface.CONFIG).parent)
+    owner, state = str(folder), None
     if not plan:
         with torch.device("meta"):
             planned = huggingface.make_network(owner, config)

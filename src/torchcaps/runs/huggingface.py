@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from torchcaps._core.errors import check_range, input_error
 from torchcaps._core.fields import read_object
-from torchcaps._core.files import inside
 from torchcaps.runs.weights import first_not_finite, first_reason
 
 CONFIG, PREPROCESSOR, WEIGHTS = "config.json", "preprocessor_config.json", "model.safetensors"
@@ -35,8 +34,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The config.json of a folder, with the options of an image encoder only."""
     if not (folder / CONFIG).is_file():
         raise input_error(str(folder), f"a folder with {CONFIG} and {WEIGHTS}", f"no {CONFIG}", REMEDY)
-    config = read_object(inside(folder, CONFIG), "a network")
-    return image_part(str(folder), config)
+    return image_part(str(folder), read_object(folder / CONFIG, "a network"))
 
 
 def image_part(owner: str, config: dict[str, Any]) -> dict[str, Any]:
