@@ -37,6 +37,7 @@ EXTRAS = [
     "pooch",
     "tqdm",
     "tokenizers",
+    "transformers",
     "fastapi",
     "pydantic",
     "uvicorn",

@@ -178,7 +178,7 @@ def test_files_that_cannot_be_imported_are_told_in_a_sentence(tmp_path, capsys):
     broken.write_text("import nothing_of_that_name")
     for words, said in (
         (["--import", broken], "expected a file that can be imported, got ModuleNotFoundError"),
-        (["--import", tmp_path / "none.py"], "expected a file of Python (.py), got"),
+        (["--import", tmp_path / "none.py"], "expected a file of Python (.py), a .pt2 file, or MODULE:FUNCTION, got"),
         (["--import"], "expected a file of Python (.py), got none"),
     ):
         assert run("list", "models", *words) == 2

@@ -17,7 +17,8 @@ from torchcaps.analysis.evaluate import evaluate
 from torchcaps.apps.studio.networks import run_networks
 from torchcaps.data import only_reading
 from torchcaps.data.toys import SIDE, _write
-from torchcaps.runs.run import Run, load
+from torchcaps.runs.load import load
+from torchcaps.runs.run import Run
 from torchcaps.runs.weights import save_weights
 
 

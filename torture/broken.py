@@ -17,7 +17,7 @@ import torch
 
 from torchcaps._core.errors import InputError
 from torchcaps.apps.cli.main import main
-from torchcaps.runs.run import load
+from torchcaps.runs.load import load
 from torture.limits import Hang, in_memory, in_time, overheard
 from torture.mutate import mutated
 from torture.result import Result

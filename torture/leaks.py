@@ -17,7 +17,7 @@ from PIL import Image
 from torchcaps.analysis.evaluate import evaluate
 from torchcaps.apps.inference import predict
 from torchcaps.runs.config import TrainConfig
-from torchcaps.runs.run import load
+from torchcaps.runs.load import load
 from torchcaps.train import train
 from torture.result import Result, resident
 

@@ -29,8 +29,9 @@ from .losses import LOSSES, MarginLoss, SpreadLoss, margin_loss, reconstruction_
 from .models import MODELS, calibrate, create_model
 from .models.pretrained import PRETRAINED, load_pretrained
 from .routing import ROUTINGS, ContractError, Routing, check_routing, make_routing, routing_options
+from .runs.encoders import load_encoder
 from .runs.hub import from_pretrained, save_pretrained
-from .runs.run import load
+from .runs.load import load
 
 __version__: str
 
@@ -77,6 +78,7 @@ __all__ = [
     "layers",
     "length",
     "load",
+    "load_encoder",
     "load_pretrained",
     "losses",
     "make_routing",

@@ -20,9 +20,14 @@ def input_error(owner: str, expected: object, got: object, remedy: str) -> Input
     are written as options (--batch-size), and shown as arguments (batch_size) to callers in Python.
     """
     if isinstance(got, Exception):
-        said = getattr(got, "strerror", None) or str(got)
-        got = next(iter(said.splitlines()), "").rstrip(":. ") or type(got).__name__
+        got = first_line(got)
     return InputError(as_called(shown(f"{owner}: expected {expected}, got {got}. {remedy}")))
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message without its final period; its class if there is none."""
+    said = getattr(error, "strerror", None) or str(error)
+    return next(iter(said.splitlines()), "").rstrip(":. ") or type(error).__name__
 
 
 def shape_text(shape: Sequence[int]) -> str:

@@ -21,7 +21,7 @@ from typing import TypeVar
 from torchcaps._core.errors import input_error
 
 Part = TypeVar("Part")
-VARIABLE = "TORCHCAPS_IMPORTED"  # files imported by this process, for its child processes
+VARIABLE = "TORCHCAPS_IMPORTED"  # files imported and encoders trusted by this process, a line each, for child processes
 
 
 class Registry(UserDict[str, Part]):
@@ -66,7 +66,8 @@ def import_file(file: str) -> Path:
     """Execute a Python file that registers its parts. Returns its absolute path."""
     path = Path(file).expanduser().resolve()
     if path.suffix != ".py" or not path.is_file():
-        raise input_error("--import", "a file of Python (.py)", file, "Check the path.")
+        expected = "a file of Python (.py), a .pt2 file, or MODULE:FUNCTION"
+        raise input_error("--import", expected, file, "Check the path.")
     if str(path) in imported():
         return path
     spec = importlib.util.spec_from_file_location(f"torchcaps_import_{path.stem}", path)
@@ -80,24 +81,41 @@ def import_file(file: str) -> Path:
         del sys.modules[spec.name]
         got = f"{type(error).__name__}: {error}"
         raise input_error(f"--import {file}", "a file that can be imported", got, "Mend it.") from error
-    os.environ[VARIABLE] = os.pathsep.join([*imported(), str(path)])
-    _done.add(str(path))
+    trust(str(path))
     return path
 
 
 _done: set[str] = set()  # by this process
 
 
+def trust(name: str) -> None:
+    """Allow an encoder by name, whose code may run when a network needs it."""
+    if name not in imported():
+        os.environ[VARIABLE] = "\n".join([*imported(), name])
+        _done.add(name)
+
+
+def import_named(name: str) -> None:
+    """Import a Python file, or allow an encoder: a file of torch.export (.pt2) or MODULE:FUNCTION."""
+    path = Path(name).expanduser()
+    if path.suffix == ".pt2" and path.is_file():
+        trust(str(path.resolve()))
+    elif ":" in name and not path.exists():
+        trust(name)
+    else:
+        import_file(name)
+
+
 def imported() -> list[str]:
-    """The files that this process has imported, in order."""
-    return [file for file in os.environ.get(VARIABLE, "").split(os.pathsep) if file in _done]
+    """The files that this process has imported, and the encoders that it trusts, in order."""
+    return [name for name in os.environ.get(VARIABLE, "").splitlines() if name in _done]
 
 
 def import_again() -> None:
-    """In a child process, import the files that the parent process imported."""
-    for file in os.environ.get(VARIABLE, "").split(os.pathsep):
-        if file and file not in _done:
-            import_file(file)
+    """In a child process, import the files that the parent process imported, and trust the encoders that it did."""
+    for name in os.environ.get(VARIABLE, "").splitlines():
+        if name and name not in _done:
+            import_named(name)
 
 
 def names_of(module: str, table: str) -> list[str]:

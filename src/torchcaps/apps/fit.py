@@ -22,6 +22,7 @@ from torchcaps.apps.networks import first_answer, image_shape_of
 from torchcaps.data import AUGMENTATIONS, DATASETS, Splits, make_parts, open_data
 from torchcaps.data.own import as_examples, classes_of, hold_out_share, with_classes
 from torchcaps.models import TextModel, draws
+from torchcaps.models.encoders import encoder_of
 from torchcaps.models.recipes import COMMON, HasRecipes
 from torchcaps.runs.config import Schedule, TrainConfig
 from torchcaps.runs.metadata import RunMetadata
@@ -43,6 +44,7 @@ def fit(
     epochs: int | None = None,
     batch_size: int | None = None,
     lr: float | None = None,
+    encoder_lr: float | None = None,
     schedule: str | None = None,
     weight_decay: float | None = None,
     loss: str | None = None,
@@ -73,7 +75,8 @@ def fit(
 
     The other options are those of `torchcaps train`; default: epochs, batch_size, lr, schedule, weight_decay and
     reconstruction are those of the model's recipe. epochs: passes through the training data. batch_size: examples in a
-    batch. accumulate: batches that are combined for one step. lr: the highest learning rate. schedule: "one-cycle",
+    batch. accumulate: batches that are combined for one step. lr: the highest learning rate. encoder_lr: that of an
+    encoder of `load_encoder`; left out, it is frozen, and its features are computed once. schedule: "one-cycle",
     "exponential", "slow-exponential" or "constant". weight_decay: of AdamW. loss: a name in `LOSSES`; default: that of
     the recipe, or else the default of the activations. down_weight: the weight of absent classes in the margin loss.
     balance: weigh examples such that every class counts the same.
@@ -85,8 +88,9 @@ def fit(
     torch.compile.
     """
     options: dict[str, Any] = {
-        "epochs": epochs, "batch_size": batch_size, "lr": lr, "schedule": schedule, "weight_decay": weight_decay,
-        "loss": loss, "down_weight": down_weight, "balance": balance, "reconstruction": reconstruction,
+        "epochs": epochs, "batch_size": batch_size, "lr": lr, "encoder_lr": encoder_lr, "schedule": schedule,
+        "weight_decay": weight_decay, "loss": loss, "down_weight": down_weight, "balance": balance,
+        "reconstruction": reconstruction,
         "augment": augment, "accumulate": accumulate, "patience": patience, "validation": validation, "seed": seed,
         "device": device, "precision": precision, "workers": workers, "compile": compile,
     }  # fmt: skip
@@ -100,8 +104,12 @@ def fit(
             raise input_error("fit", "no option beside resume", next(iter(given), "out"), remedy)
         data = (train_data, validation_data, test_data)
         return _resume(model, data, classes, Path(resume), calibrated=not calibrate)
-    config = TrainConfig(data=_name_of(train_data), out=None if out is None else Path(out), **given)
+    encoder = encoder_of(model)
+    source = None if encoder is None else encoder.source
+    config = TrainConfig(data=_name_of(train_data), out=None if out is None else Path(out), encoder=source, **given)
     _check(config)
+    if encoder is not None and encoder_lr:
+        encoder.tune()
     parts = _parts(config, train_data, validation_data, test_data, classes)
     parts = _with_classes(parts, first_answer(model, parts.train), classes)
     run = _draft(model, config, parts, in_python=not isinstance(train_data, str | Path))
@@ -132,6 +140,9 @@ def _resume(
     from torchcaps.train.engine import fit_run
 
     run = Run.open(folder, network=model)
+    encoder = encoder_of(model)
+    if encoder is not None and run.config.encoder_lr:
+        encoder.tune()
     known = run.metadata.classes
     if classes is None and not set(map(str, classes_of(data[0]) or ())) <= set(known):
         classes = known  # the classes of the Dataset were renamed when the run began
@@ -207,10 +218,11 @@ def _draft(model: nn.Module, config: TrainConfig, parts: Splits, *, in_python: b
         sizes = {"vocabulary": len(train.vocabulary), "word_dim": dim, "many": train.many}
         metadata = dataclasses.replace(metadata, **sizes)
         config = dataclasses.replace(config, max_length=train.max_length)
-    named = _by_name(model, Run(Path(), config, metadata))
+    encoder = encoder_of(model)
+    named = _by_name(model, Run(Path(), config, metadata, encoder=encoder))
     if named is None:
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
-        named = Run(Path(), config, dataclasses.replace(metadata, network=kind), network=model)
+        named = Run(Path(), config, dataclasses.replace(metadata, network=kind), network=model, encoder=encoder)
     folder = named.config.out or next_folder(dataclasses.replace(named.config, model=type(model).__name__))
     config = dataclasses.replace(named.config, out=folder)
     return dataclasses.replace(named, folder=folder, config=config, parts=parts)
@@ -230,6 +242,8 @@ def _with_recipe(model: nn.Module, config: TrainConfig, parts: Splits, in_python
             raise input_error("fit", "images [c h w] of floating-point numbers for augment", got, "Drop augment.")
     images = not in_python and parts.train.kind == "images" and parts.train.labels_per_image == 1
     recipe["augment"] = "affine" if images else "none"
+    if isinstance(model, HasRecipes) and config.encoder is not None:
+        recipe |= {"loss": model.encoder_recipe.get("loss")} | ({} if config.encoder_lr else {"augment": "none"})
     return completed(config, recipe, len(parts.train))
 
 
@@ -241,7 +255,7 @@ def _by_name(model: nn.Module, run: Run) -> Run | None:
     name, options = origin[0], dict(origin[1])
     fields = {word: options.pop(word) for word in ("routing", "iterations", "tune") if word in options}
     own_decoder = not isinstance(options.pop("decoder", False), bool)
-    for word in ("dim", "many"):
+    for word in ("dim", "many", *(["encoder"] if run.encoder is not None else [])):
         options.pop(word, None)
     try:
         texts = tuple(f"{word}={v if isinstance(v, str) else json.dumps(v)}" for word, v in options.items())

@@ -191,6 +191,25 @@ class Numbers(Stored[Tensor]):
         return torch.from_numpy(np.diff(np.asarray(self.records.ends))[self.rows] // np.dtype(np.int32).itemsize)
 
 
+class Floats(Stored[Tensor]):
+    """Tensors [n ...] of float32 that are loaded when they are indexed. shape: of each."""
+
+    def __init__(self, records: Records, shape: tuple[int, ...]) -> None:
+        super().__init__(records)
+        self.shape = shape
+
+    def __getitem__(self, rows: int | Tensor) -> Tensor:
+        chosen = self.rows[rows.numpy() if isinstance(rows, Tensor) else [rows]]
+        values = np.empty((len(chosen), *self.shape), np.float32)
+        for value, row in zip(values, chosen, strict=True):
+            value[:] = np.frombuffer(self.records.read(row), np.float32).reshape(self.shape)
+        return torch.from_numpy(values if isinstance(rows, Tensor) else values[0])
+
+    def held(self) -> Tensor | Floats:
+        """A tensor if the records are in memory, otherwise this object."""
+        return self if self.records.on_disk else self[torch.arange(len(self))]
+
+
 class Stack(Stored[Tensor]):
     """Images [n c h w] of torch.uint8 that are loaded when they are indexed.
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcaps._core.errors import input_error, shape_text
+from torchcaps._core.errors import InputError, first_line, input_error, shape_text
 from torchcaps._core.types import Capsules, Step
 from torchcaps.layers import ConvDecoder, Decoder, DenseCapsules, DenseDecoder, PrimaryCapsules, RoutedLayer
 from torchcaps.models.recipes import ROUTING_OPTIONS, HasRecipes, Recipe, with_options
@@ -160,8 +160,14 @@ def feature_shape(owner: str, encoder: nn.Module, image_shape: ImageShape) -> tu
     """Channels, height and width of the feature map of an encoder for images of this shape."""
     modes = {module: module.training for module in encoder.modules()}
     like = next(encoder.parameters(), torch.empty(0))
-    with torch.no_grad():
-        features = encoder.eval()(torch.zeros(1, *image_shape, dtype=like.dtype, device=like.device))
+    try:
+        with torch.no_grad():
+            features = encoder.eval()(torch.zeros(1, *image_shape, dtype=like.dtype, device=like.device))
+    except (RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        expected = f"an encoder for images {shape_text(image_shape)}"
+        raise input_error(owner, expected, f"an error ({first_line(error)})", "Resize them, or change it.") from error
     for module, training in modes.items():  # each by itself: some may be frozen
         module.training = training
     if not isinstance(features, Tensor) or features.ndim not in (2, 4):

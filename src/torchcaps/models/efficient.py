@@ -77,6 +77,7 @@ class EfficientCapsNet(CapsuleModel):
         "paper": {**SABOUR, "epochs": 150, "batch_size": 16, "lr": 5e-4},
     }
 
+    encoder_recipe: ClassVar[Recipe] = {"loss": "cross-entropy", "reconstruction": 0.0}
     picture_recipes: ClassVar[dict[str, Recipe]] = {
         "photographs": {"loss": "cross-entropy", "reconstruction": 0.0, "epochs": 20, "option": ("stem=photo",)},
     }
@@ -97,6 +98,8 @@ class EfficientCapsNet(CapsuleModel):
         check_size("EfficientCapsNet", image_shape, 4)
         check_count("EfficientCapsNet", "capsules", capsules)
         check_choice("EfficientCapsNet", "stem", stem, list(STEMS))
+        if encoder is not None and stem != "paper":
+            raise input_error("EfficientCapsNet", "no stem beside an encoder", repr(stem), "Drop one of them.")
         encoder = STEMS[stem](image_shape) if encoder is None else encoder
         channels, height, width = feature_shape("EfficientCapsNet", encoder, image_shape)
         if channels % capsules:

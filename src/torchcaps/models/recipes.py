@@ -90,6 +90,7 @@ class HasRecipes:
     recipes: ClassVar[dict[str, Recipe]] = {"default": {**COMMON, "reconstruction": 0.0}}
     data_recipes: ClassVar[dict[tuple[str, str], Recipe]] = {}  # by preset and data set
     picture_recipes: ClassVar[dict[str, Recipe]] = {}  # by kind of pictures, for the presets default and best
+    encoder_recipe: ClassVar[Recipe] = {}  # beside a pretrained encoder, instead of those by kind of pictures
     origin: tuple[str, dict[str, Any]] | None = None  # the name and the options that `create_model` made it with
     class_names: tuple[str, ...] | None = None  # where the network was saved with them
 

@@ -63,6 +63,11 @@ class TrainConfig:
     """The routing algorithm; default: that of the model."""
     iterations: Count = None
     """Routing iterations."""
+    encoder: Name = None
+    """A pretrained network whose feature map capsules read (model efficient): a folder with config.json and
+    model.safetensors, timm:NAME, a file of torch.export (.pt2), or MODULE:FUNCTION."""
+    encoder_lr: Number = None
+    """The highest learning rate of the encoder; default: it is frozen, and its features are computed once."""
     option: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = ()
     """A further option of the model or its routing as NAME=VALUE, such as capsules=32 or leaky=true; may be
     repeated."""

@@ -13,10 +13,11 @@ from torchcaps.data import DATASETS
 from torchcaps.data.kinds import PHOTOGRAPHS, picture_kind, tells_left_from_right
 from torchcaps.data.pictures import parse_size
 from torchcaps.losses import LOSSES
-from torchcaps.models import MODELS, models_for
+from torchcaps.models import MODELS, model_options, models_for
 from torchcaps.models.recipes import Recipe, with_options
 from torchcaps.routing import ROUTINGS
 from torchcaps.runs.config import TrainConfig, required
+from torchcaps.runs.encoders import usual_size
 
 PIXELS = 3 * 32 * 32  # numbers of an image, up to which the paper's weight of reconstructions is right
 MANY_CLASSES = 20  # above which absent classes would be most of a margin loss
@@ -25,8 +26,11 @@ _AUGMENT |= dict.fromkeys(("cifar-10", "cifar-100"), "mirror")
 
 
 def with_size(config: TrainConfig) -> TrainConfig:
-    """The config with the image size of its recipe for these data, before they are read."""
-    return dataclasses.replace(config, size=_for_data(config).get("size")) if config.size is None else config
+    """The config with the image size of its encoder, or of its recipe for these data, before they are read."""
+    if config.size is not None:
+        return config
+    size = _for_data(config).get("size") if config.encoder is None else usual_size(config.encoder)
+    return dataclasses.replace(config, size=size)
 
 
 def _for_data(config: TrainConfig) -> Recipe:
@@ -95,7 +99,10 @@ def resolve(
     recipe = model.recipe(config.preset, config.routing, config.iterations)
     recipe = for_pixels(recipe, numbers)
     recipe.setdefault("augment", _AUGMENT.get(config.data, "mirror" if mirrored else "affine"))
-    if config.preset in ("default", "best") and pictures is not None:
+    if config.encoder is not None:
+        still = {} if config.encoder_lr else {"augment": "none"}
+        recipe = _added(recipe, model.encoder_recipe | still)
+    elif config.preset in ("default", "best") and pictures is not None:
         recipe = _added(recipe, model.picture_recipes.get(pictures, {}))
     if several or texts:
         recipe["augment"] = "none"
@@ -137,13 +144,26 @@ def _check_kind(config: TrainConfig, texts: bool) -> None:
     if MODELS[required(config.model)].reads != kind:
         got = f"{config.model}, which is for {other}"
         raise input_error("train", f"a model for {kind}", got, _one_of(models_for(kind)))
-    useless: tuple[str, ...] = ("size", "color", "viewpoint", "augment", "reconstruction")
+    useless: tuple[str, ...] = ("encoder", "size", "color", "viewpoint", "augment", "reconstruction")
     useless = useless if texts else ("text", "label", "separator", "vectors", "max_length", "encoding", "tune")
     plain = (None, (), "none", 0.0, "utf-8") if texts else (None, (), "utf-8", True)
     given = [name for name in useless if getattr(config, name) not in plain]
     if given:
         option = "--" + given[0].replace("_", "-")
         raise input_error(option, f"{other} as data", f"{kind} ({config.data})", f"Drop {option}.")
+
+
+def _check_encoder(config: TrainConfig) -> None:
+    """Raise an `InputError` for an encoder that the model cannot use, and for a rate without an encoder."""
+    if config.encoder is None:
+        if config.encoder_lr is not None:
+            raise input_error("--encoder-lr", "an --encoder beside it", "none", "Give --encoder, or drop --encoder-lr.")
+        return
+    if config.encoder_lr is not None:
+        check_positive("train", "encoder_lr", config.encoder_lr)
+    if config.model in models_for("images") and "encoder" not in model_options(required(config.model)):
+        able = [name for name in MODELS if "encoder" in model_options(name)]
+        raise input_error("--encoder", "a model that reads its features", config.model, _one_of(able))
 
 
 def _one_of(names: list[str]) -> str:
@@ -209,9 +229,10 @@ def check_given(config: TrainConfig) -> None:
         check_range("train", "stop_at", config.stop_at, 0, 1)
     check_count("train", "seed", config.seed, 0)
     check_range("train", "seed", config.seed, 0, 2**31)
+    _check_encoder(config)
     for name in config.model_options(given=True):
         if name in ("routing", "iterations", "decoder", "encoder", "tune", "many"):
-            remedy = "For the decoder there is --reconstruction, an encoder needs Python."
+            remedy = "For the decoder there is --reconstruction, for an encoder --encoder."
             raise input_error("--option", "no option that has a flag of its own", name, remedy)
     if config.model is not None and not MODELS[config.model].routes and config.reconstruction:
         raise input_error(

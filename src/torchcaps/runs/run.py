@@ -6,6 +6,7 @@ split.json         which images or texts (files or rows) were for training, vali
 vocabulary.json    of texts: the words that the network knows, and how a text is cut into them
 metrics.csv        one row for each epoch
 model.safetensors  the weights that did best on the validation part
+encoder/           a pretrained encoder as training began; model.safetensors then lacks it unless it was tuned
 last.ckpt          everything needed to go on
 train.log          what was said during training, and under which conditions it ran
 README.md          a card, as model hubs read it
@@ -20,7 +21,7 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any
 
 import torch
 
@@ -39,8 +40,10 @@ from torchcaps.data import (
     row_finder,
     write_names,
 )
-from torchcaps.models import MODELS, ImageModel, TextModel, create_model
+from torchcaps.models import MODELS, create_model
+from torchcaps.models.encoders import Encoder, encoder_of
 from torchcaps.runs.config import TrainConfig, required, save_config
+from torchcaps.runs.encoders import FOLDER, frozen_state, open_encoder, save_encoder, tuned
 from torchcaps.runs.metadata import RunMetadata, load_metadata, load_metrics, load_resolved
 from torchcaps.runs.rundata import limit, read_data
 from torchcaps.runs.runfolders import check_new
@@ -54,7 +57,7 @@ class Run:
     """A run on disk. `Run.open(folder)` reads one, `run.begin(parts)` writes a new one.
 
     folder: of the run. config: its options. metadata: about its data and network. network, parts: a network and data
-    that were given in Python and are not in the folder.
+    that were given in Python and are not in the folder. encoder: a pretrained one that is not in the folder yet.
     """
 
     folder: Path
@@ -62,6 +65,7 @@ class Run:
     metadata: RunMetadata
     network: torch.nn.Module | None = field(default=None, compare=False, repr=False)
     parts: Splits | None = field(default=None, compare=False, repr=False)
+    encoder: Encoder | None = field(default=None, compare=False, repr=False)
 
     def path(self, *names: str) -> Path:
         """A file or folder of the run. Raises an `InputError` if a link leads out of it."""
@@ -102,6 +106,8 @@ class Run:
             write_names(run.path("split.json"), {word: part.names for word, part in stored.items()})
             if vocabulary is not None:
                 vocabulary.save(run.vocabulary)
+            if run.encoder is not None:
+                save_encoder(run.encoder, run.path(FOLDER))
             run.save_metadata()
             save_config(run.config, run.path("config.json"))
         except OSError as error:
@@ -151,14 +157,17 @@ class Run:
             remedy = f"Load it there: torchcaps.load({str(self.folder)!r}, model=...)."
             raise input_error(str(self.folder), expected, "none", remedy)
         if not plan:
-            return make_network(self._make)
+            return make_network(self._make, partial(self._make, plan=True))
         with torch.device("meta"):
-            return self._make()
+            return self._make(plan=True)
 
-    def _make(self) -> Any:
+    def _make(self, *, plan: bool = False) -> Any:
         metadata, name, options = self.metadata, required(self.config.model), self.config.model_options()
         if metadata.kind == "texts":
             options |= {"dim": metadata.word_dim} | ({"many": metadata.many} if not MODELS[name].routes else {})
+        if self.config.encoder is not None:
+            encoder = open_encoder(self.path(FOLDER), plan=plan) if self.encoder is None else self.encoder
+            options["encoder"] = tuned(encoder) if self.config.encoder_lr else encoder
         shape, words = metadata.image_shape, metadata.vocabulary
         make = partial(create_model, name, image_shape=shape, vocabulary=words, classes=len(metadata.classes))
         try:
@@ -185,6 +194,10 @@ class Run:
     def load_into(self, model: torch.nn.Module, remedy: str = "Train or copy it anew.") -> Any:
         """Load the trained weights of this run into a model, and set evaluation mode. remedy: if they do not fit it."""
         state = load_weights(self.weights, sum(tensor.nbytes for tensor in model.state_dict().values()))
+        encoder = encoder_of(model)
+        if encoder is not None and encoder.frozen:  # its weights are in a folder of their own
+            folder = None if self.metadata.network is None else self.path(FOLDER)
+            state = frozen_state(encoder, folder) | state
         try:
             model.load_state_dict(state)
         except RuntimeError as error:
@@ -275,23 +288,3 @@ class Run:
         if not {"train", "validation", "test"} <= names.keys() <= set(Splits._fields):
             raise input_error(str(path), "lists of names for train, validation and test", "others", "Train anew.")
         return names
-
-
-Network = TypeVar("Network", bound=torch.nn.Module)
-
-
-@overload
-def load(folder: Path | str) -> ImageModel | TextModel: ...
-
-
-@overload
-def load(folder: Path | str, model: Network) -> Network: ...
-
-
-def load(folder: Path | str, model: torch.nn.Module | None = None) -> Any:
-    """Load the trained model of a run folder, in evaluation mode.
-
-    folder: of the run. model: a network to load the weights into, needed for runs of networks from Python.
-    """
-    run = Run.open(folder)
-    return run.load_model() if model is None else run.load_into(model, GIVE_THE_SAME)

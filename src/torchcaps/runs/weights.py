@@ -87,11 +87,11 @@ class _Small(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def make_network(make: Callable[[], Network]) -> Network:
+def make_network(make: Callable[[], Network], plan: Callable[[], Network] | None = None) -> Network:
     """The network that `make` returns; an `InputError` before it is made if it does not fit into memory.
 
-    A large network is first planned on the meta device. A small one is not, because that imports torch's compiler,
-    which takes a second.
+    A large network is first planned on the meta device, by `plan` if it is given. A small one is not, because that
+    imports torch's compiler, which takes a second.
     """
     try:
         with _Small():
@@ -99,12 +99,17 @@ def make_network(make: Callable[[], Network]) -> Network:
     except _LargeError:
         pass
     with torch.device("meta"):
-        planned = make()
-    needed, there = sum(tensor.nbytes for tensor in planned.state_dict().values()), available_memory()
+        planned = (plan or make)()
+    check_room(planned)
+    return make()
+
+
+def check_room(model: torch.nn.Module) -> None:
+    """Raise an `InputError` if a network does not fit into memory."""
+    needed, there = sum(tensor.nbytes for tensor in model.state_dict().values()), available_memory()
     if there is not None and needed > there:
         got = f"one of {needed / 2**30:,.1f} GB"
         raise input_error("model", f"a network that fits {there / 2**30:.1f} GB of memory", got, "Make it smaller.")
-    return make()
 
 
 def refused(path: Path, reason: str, remedy: str = "Train or copy it anew.") -> Exception:

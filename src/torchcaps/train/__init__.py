@@ -7,7 +7,7 @@ weights as one that was not. Nothing outside this folder imports Lightning at mo
 
 from torchcaps.train.engine import resume, train
 from torchcaps.train.folds import train_folds
-from torchcaps.train.module import learning_rate_factor
 from torchcaps.train.prepare import fit_model
+from torchcaps.train.rates import learning_rate_factor
 
 __all__ = ["fit_model", "learning_rate_factor", "resume", "train", "train_folds"]

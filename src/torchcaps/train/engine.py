@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import os
 import warnings
@@ -19,11 +18,13 @@ from torch.utils.data import DataLoader
 from torchcaps._core.device import choose_device
 from torchcaps._core.errors import input_error
 from torchcaps._core.locks import locked
+from torchcaps._core.memory import keep_memory
 from torchcaps.analysis.calibration import validated
 from torchcaps.analysis.vitals import EXAMPLES, vitals
 from torchcaps.data import Splits, Vocabulary, read_vectors
 from torchcaps.losses import loss_of_classes
 from torchcaps.models import Model, TextModel, readout_of
+from torchcaps.models.encoders import encoder_of
 from torchcaps.runs.card import write_card
 from torchcaps.runs.config import TrainConfig, required
 from torchcaps.runs.recipes import check_given
@@ -32,6 +33,7 @@ from torchcaps.runs.rundata import read_data
 from torchcaps.runs.runfolders import check_new, next_folder
 from torchcaps.train import distributed
 from torchcaps.train.conditions import conditions, differences
+from torchcaps.train.features import encoded, split_encoder
 from torchcaps.train.log import logged, say, write_log
 from torchcaps.train.module import BatchShard, ShardedBatchSampler, TrainingModule, loader
 from torchcaps.train.plan import checked, draft, planned
@@ -158,7 +160,7 @@ def fit_run(run: Run, parts: Splits, model: nn.Module, *, calibrated: bool = Fal
         if distributed.this_process().rank:
             return _fit_whole(run, parts, model, calibrated)
         with logged(run.log):
-            for line in [] if run.checkpoint.exists() else run_summary(parts, run.config):
+            for line in [] if run.checkpoint.exists() else run_summary(parts, run.config, encoder_of(model)):
                 say(line, run.log, error=line.startswith("warning"))
             return _fit_whole(_under_conditions(run), parts, model, calibrated)
     except OSError as error:
@@ -184,14 +186,17 @@ def _under_conditions(run: Run) -> Run:
 
 def _fit_whole(run: Run, parts: Splits, model: nn.Module, calibrated: bool) -> Run:
     config = run.config
-    _keep_memory()
+    keep_memory()
     if isinstance(model, TextModel) and config.vectors is not None and not run.checkpoint.exists():
         generator = torch.Generator().manual_seed(config.seed)
         words = run.words().words
         model.set_vectors(read_vectors(config.vectors).table(words, generator))
-    module, batches = prepare(model, parts.train, config, distributed.this_process(), calibrated=calibrated)
-    few = parts.validation if len(parts.validation) else parts.train
+    network, seen, encoder = split_encoder(model, parts, config)
+    member = distributed.this_process()
+    module, batches = prepare(network, seen.train, config, member, calibrated=calibrated, encoder=encoder)
+    few = seen.validation if len(seen.validation) else seen.train
     shown = few.batch(torch.arange(min(EXAMPLES, len(few))))
+    shown = shown if encoder is None else encoded(encoder, shown)
     loss = loss_of_classes(config.loss, readout_of(model))
     progress = Progress(run, lambda model: vitals(model, shown, loss))
     first = distributed.this_process().rank == 0
@@ -200,7 +205,7 @@ def _fit_whole(run: Run, parts: Splits, model: nn.Module, calibrated: bool) -> R
     try:
         with warnings.catch_warnings():
             quiet()
-            _go(_trainer(run, progress), module, batches, parts, run, progress)
+            _go(_trainer(run, progress), module, batches, seen, run, progress)
     except KeyboardInterrupt:
         if run.weights.exists():
             _finish(run, parts, model)
@@ -286,13 +291,3 @@ def _tensorboard(run: Run) -> Any:
     except ModuleNotFoundError:
         remedy = "Run: pip install tensorboard."
         raise input_error("--tensorboard", "the package tensorboard", "it not installed", remedy) from None
-
-
-def _keep_memory() -> None:
-    """Ask glibc not to return freed memory to the system: page faults took two thirds of EM routing's time."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError, TypeError):  # another C library
-        return
-    mallopt(-4, 0)  # M_MMAP_MAX
-    mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD

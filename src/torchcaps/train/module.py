@@ -18,40 +18,14 @@ from torchcaps._core.errors import input_error
 from torchcaps._core.types import Capsules
 from torchcaps.analysis.evaluate import hits
 from torchcaps.data import AUGMENTATIONS, Batch, DatasetExamples, Examples, TextSet
-from torchcaps.data.disk_store import Stack
-from torchcaps.layers import VoteTransform
+from torchcaps.data.disk_store import Floats, Stack
 from torchcaps.losses import READOUTS, Answer, class_loss, reconstruction_loss, spread_margin
 from torchcaps.models import ImageModel, readout_of
+from torchcaps.models.encoders import Encoder
 from torchcaps.runs.config import TrainConfig, required
 from torchcaps.train.distributed import Member, summed
-
-
-def learning_rate_factor(schedule: str, step: int, steps: int) -> float:
-    """The learning rate at a step, as a fraction of the highest.
-
-    "one-cycle" (Smith 2018): a cosine from 1/25 up in three tenths of the steps, then a cosine down to nearly zero;
-    "exponential" (Sabour 2017): 0.96 in every 2,000 steps; "slow-exponential" (Hinton 2018): in every 20,000;
-    "constant".
-    """
-    if schedule == "constant":
-        return 1.0
-    if schedule in ("exponential", "slow-exponential"):
-        return max(1e-3, 0.96 ** (step / (2000 if schedule == "exponential" else 20_000)))
-    rise = max(1, round(0.3 * steps))
-    if step < rise:
-        return 1 / 25 + (1 - 1 / 25) * (1 - math.cos(math.pi * step / rise)) / 2
-    fall = min(1.0, (step - rise) / max(1, steps - rise))
-    return 1e-5 + (1 - 1e-5) * (1 + math.cos(math.pi * fall)) / 2
-
-
-def parameter_groups(model: nn.Module, lr: float) -> list[dict[str, Any]]:
-    """Parameters with their learning rates, which are scaled for vote transforms with larger initial weights."""
-    groups, taken = [], set()
-    for votes in (module for module in model.modules() if isinstance(module, VoteTransform)):
-        factor = max(1.0, votes.std * math.sqrt(votes.fan_in()))
-        groups.append({"params": list(votes.parameters()), "lr": lr * factor})
-        taken |= set(votes.parameters())
-    return [*groups, {"params": [p for p in model.parameters() if p not in taken and p.requires_grad], "lr": lr}]
+from torchcaps.train.features import encoded
+from torchcaps.train.rates import learning_rate_factor, parameter_groups
 
 
 class BatchShard(NamedTuple):
@@ -182,15 +156,20 @@ def loader(
 
 def is_loaded(data: Examples) -> bool:
     """Whether images, or the items of a Dataset, are loaded one by one when a batch is requested."""
-    return isinstance(data, DatasetExamples) or isinstance(getattr(data, "images", None), Stack)
+    stored = getattr(data, "features", getattr(data, "images", None))
+    return isinstance(data, DatasetExamples) or isinstance(stored, Stack | Floats)
 
 
 class TrainingModule(pl.LightningModule):
-    """A model with its losses, its optimizer and the metrics of each epoch."""
+    """A model with its losses, its optimizer and the metrics of each epoch.
 
-    def __init__(self, model: nn.Module, config: TrainConfig, steps: int) -> None:
+    encoder: a frozen one, whose features the model reads in place of the images of a batch.
+    """
+
+    def __init__(self, model: nn.Module, config: TrainConfig, steps: int, encoder: Encoder | None = None) -> None:
         super().__init__()
         self.model = model
+        self.frozen = (encoder,)  # in a tuple: not a part of the state that is stored
         self.readout = readout_of(model)
         for module in model.modules():  # convolutions are faster, on a CPU too
             if isinstance(module, nn.Conv2d):
@@ -204,7 +183,7 @@ class TrainingModule(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         config = self.config
-        groups = parameter_groups(self.model, required(config.lr))
+        groups = parameter_groups(self.model, required(config.lr), config.encoder_lr)
         rates = self.trainer.strategy.broadcast([group["lr"] for group in groups])  # processors may round differently
         for group, rate in zip(groups, rates, strict=True):
             group["lr"] = rate
@@ -215,6 +194,18 @@ class TrainingModule(pl.LightningModule):
 
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def on_fit_start(self) -> None:
+        (encoder,) = self.frozen
+        if encoder is not None:
+            encoder.to(self.device)
+
+    def _answer(self, batch: Batch) -> tuple[Capsules, Batch]:
+        """The capsules of a batch, and the batch with its images beside their features."""
+        (encoder,) = self.frozen
+        if encoder is not None:
+            batch = encoded(encoder, batch)
+        return self.model(batch.inputs), batch
 
     def loss_of(self, batch: Batch, capsules: Capsules, weights: Tensor | None = None) -> Tensor:
         """The mean loss of a batch: classes, with weights of examples, and reconstruction if it has a weight."""
@@ -239,7 +230,7 @@ class TrainingModule(pl.LightningModule):
         if batch.inputs.ndim == 4 and batch.inputs.is_floating_point():
             images = self.augment(batch.inputs).contiguous(memory_format=torch.channels_last)
             batch = batch._replace(inputs=images)
-        capsules = self.model(batch.inputs)
+        capsules, batch = self._answer(batch)
         loss = self.loss_of(batch, capsules, weights)
         total = summed(loss.detach(), self.device)  # if one process must stop, all do
         right = hits(capsules.activations.detach(), batch.labels).sum()
@@ -275,7 +266,7 @@ class TrainingModule(pl.LightningModule):
 
     def validation_step(self, share: BatchShard, index: int) -> None:
         batch, weight, _ = share
-        capsules = self.model(batch.inputs)
+        capsules, batch = self._answer(batch)
         if weight:
             self._count("validation", self.loss_of(batch, capsules), capsules, batch)
 

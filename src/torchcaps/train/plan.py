@@ -15,6 +15,7 @@ from torchcaps.data import AUGMENTATIONS, DATASETS, Labeled, Splits, make_parts
 from torchcaps.losses import check_several
 from torchcaps.models import Model
 from torchcaps.runs.config import TrainConfig
+from torchcaps.runs.encoders import absolute, make_encoder
 from torchcaps.runs.metadata import RunMetadata
 from torchcaps.runs.recipes import check_given, check_imports, data_facts, resolve, with_size
 from torchcaps.runs.run import Run
@@ -28,6 +29,8 @@ def checked(config: TrainConfig) -> TrainConfig:
     check_imports("train", config)
     config = dataclasses.replace(config, imports=tuple(imported()))
     check_given(config)
+    if config.encoder is not None:
+        config = dataclasses.replace(config, encoder=absolute(config.encoder))
     config = with_size(config)
     distributed.check_processes(config)
     if config.augment is not None:
@@ -91,7 +94,8 @@ def draft(config: TrainConfig, parts: Splits, words: int = 2, word_dim: int | No
         metadata = dataclasses.replace(metadata, vocabulary=words, word_dim=dim, many=train.many)
     else:
         metadata = dataclasses.replace(metadata, image_shape=train.image_shape)
-    run = Run(config.out or Path(), config, metadata)
+    encoder = None if config.encoder is None else make_encoder(config.encoder)
+    run = Run(config.out or Path(), config, metadata, encoder=encoder)
     model = run.new_model()
     if metadata.many or metadata.labels_per_image > 1:
         check_several("train", model.readout)

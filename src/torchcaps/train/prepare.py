@@ -16,8 +16,10 @@ from torchcaps._core.errors import input_error
 from torchcaps._core.neutral import terminal
 from torchcaps.data import Examples
 from torchcaps.models import Model, calibrate
+from torchcaps.models.encoders import Encoder
 from torchcaps.runs.config import TrainConfig, required
 from torchcaps.train.distributed import Member
+from torchcaps.train.features import encoded
 from torchcaps.train.module import BatchShard, EpochOrder, TrainingModule, loader
 
 
@@ -29,13 +31,16 @@ def prepare(
     *,
     calibrated: bool = False,
     weights: Tensor | None = None,
+    encoder: Encoder | None = None,
 ) -> tuple[TrainingModule, DataLoader[BatchShard]]:
     """The training module of a model and its batches. weights: of the examples [n], beside those of their classes.
 
-    The model is calibrated to the data, unless `calibrated` is True or the preset is "paper" or "code".
+    The model is calibrated to the data, unless `calibrated` is True or the preset is "paper" or "code". encoder: a
+    frozen one that encodes every batch for the model.
     """
     if config.preset not in ("paper", "code") and not calibrated:
-        calibrate(model, data.batch(torch.arange(min(64, len(data)))).inputs)
+        few = data.batch(torch.arange(min(64, len(data))))
+        calibrate(model, (few if encoder is None else encoded(encoder, few)).inputs)
     if config.compile:
         model.compile()
     order = EpochOrder(data, required(config.batch_size), config.seed, config.accumulate, member)
@@ -43,7 +48,7 @@ def prepare(
     if config.balance:
         balanced = class_weights(data)
         weights = balanced if weights is None else balanced * weights
-    return TrainingModule(model, config, steps), loader(data, order, config, weights)
+    return TrainingModule(model, config, steps, encoder), loader(data, order, config, weights)
 
 
 def class_weights(data: Examples) -> Tensor:

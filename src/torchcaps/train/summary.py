@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Tensor
+
 from torchcaps.analysis.baselines import baselines
 from torchcaps.analysis.evaluate import evaluate
 from torchcaps.data import DATASETS, ImageSet, Labeled, Splits
 from torchcaps.data.copies import copies_between
 from torchcaps.data.kinds import picture_kind
+from torchcaps.models.encoders import Encoder
 from torchcaps.runs.config import TrainConfig
 from torchcaps.runs.run import Run
 
@@ -18,12 +21,28 @@ NAMED = 8  # classes that are named
 FEWEST = 10  # validation examples, below which a comparison means nothing
 
 
-def run_summary(parts: Splits, config: TrainConfig) -> list[str]:
-    """Lines on a run that begins: its data, the recipe that suits them, and warnings, which begin with that word."""
+def run_summary(parts: Splits, config: TrainConfig, encoder: Encoder | None = None) -> list[str]:
+    """Lines on a run that begins: its data, the recipe that suits them, its encoder, and warnings, so named."""
     first, *warnings = data_summary(parts)
     recipe = recipe_summary(parts, config)
+    pretrained = None if encoder is None else encoder_summary(encoder, config)
     own = config.data not in DATASETS and not config.deduplicate
-    return [first, *([] if recipe is None else [recipe]), *warnings, *(copies_warning(parts) if own else ())]
+    lines = [line for line in (first, recipe, pretrained) if line is not None]
+    return [*lines, *warnings, *(copies_warning(parts) if own else ())]
+
+
+def encoder_summary(encoder: Encoder, config: TrainConfig) -> str:
+    """A line on a pretrained encoder: its size, the normalization of images, and how it is trained."""
+    mean, std = (", ".join(f"{value:.3g}" for value in values.flatten().tolist()) for values in _scales(encoder))
+    how = f"tuned at rate {config.encoder_lr:g}" if config.encoder_lr else "frozen, features computed once"
+    if not config.encoder_lr and config.augment not in (None, "none"):
+        how = f"frozen, features computed in every epoch because of augment {config.augment}"
+    network = type(encoder.network).__name__
+    return f"encoder {network}, {encoder.parameter_count:,} parameters, {how}; images less {mean}, divided by {std}"
+
+
+def _scales(encoder: Encoder) -> tuple[Tensor, Tensor]:
+    return encoder.mean, encoder.std
 
 
 def data_summary(parts: Splits) -> list[str]:

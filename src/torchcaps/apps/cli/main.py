@@ -52,7 +52,8 @@ examples:
 
 torchcaps COMMAND --help lists the options. Every command accepts --import FILE.py, a file that registers your own
 routings, models, data sets or commands. The file is executed. Commands on a run that was trained with --import need the
-option again: files named by a run are never imported automatically.
+option again: files named by a run are never imported automatically. --import also allows an encoder that may run code,
+a .pt2 file or MODULE:FUNCTION.
 """
 
 # Options that reduce the memory of a command.
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _imported(words: list[str]) -> list[str]:
     """Import the files of --import FILE, and return the remaining words."""
     from torchcaps._core.errors import input_error
-    from torchcaps._core.extensions import import_file
+    from torchcaps._core.extensions import import_named
 
     rest, files = [], []
     given = iter(words)
@@ -91,7 +92,7 @@ def _imported(words: list[str]) -> list[str]:
             raise input_error("--import", "a file of Python (.py)", "none", "Give one.")
         files.append(file)
     for file in files:
-        import_file(file)
+        import_named(file)
     return rest
 
 

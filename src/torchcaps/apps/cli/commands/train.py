@@ -27,6 +27,7 @@ def train_command(words: list[str]) -> None:
     examples = """\
   torchcaps train                                    the built-in digits
   torchcaps train photos/ --size 32 --out runs/mine  a folder of pictures
+  torchcaps train photos/ --encoder resnet-50/       a pretrained network, frozen
   torchcaps train mnist --model capsnet --preset paper --epochs 2
   torchcaps train toys --model matrix-small --routing em --iterations 2
   torchcaps train reviews.csv --text review --label stars --vectors glove.6B.50d.txt
@@ -35,6 +36,10 @@ def train_command(words: list[str]) -> None:
   torchcaps train mnist --devices 4 --out runs/four   four GPUs; the same as torchrun --nproc-per-node 4
   torchcaps train --resume runs/mine"""
     options = parse(Train, words, "train", examples, Train())
+    if options.encoder is not None:  # given here, not by a file
+        from torchcaps.runs.encoders import allow
+
+        allow(options.encoder)
     if options.config is not None:
         loaded = dict(vars(load_config(options.config)))
         loaded |= {"out": None} | ({"label": ()} if options.label else {})
