@@ -10,7 +10,7 @@ from matplotlib.ticker import PercentFormatter
 
 from torchcaps.analysis.attacks import AttackCurve, AttackExamples, AttackPoint
 from torchcaps.analysis.evaluate import hits, top_classes
-from torchcaps.plots.style import GRAY, PALETTE, RIGHT, WRONG, plain, show_image
+from torchcaps.plots.style import GRAY, PALETTE, RIGHT, WRONG, plain, short, show_image
 
 LINES = {"fgsm": "-", "bim": "--", "pgd": ":"}
 MARKS = {"fgsm": "o", "bim": "s", "pgd": "^"}
@@ -83,4 +83,4 @@ def attack_examples_figure(examples: AttackExamples, method: str) -> Figure:
 
 
 def _names(examples: AttackExamples, places: Any) -> str:
-    return "+".join(sorted(plain(examples.classes[place][:10]) for place in places.tolist()))
+    return "+".join(sorted(short(plain(examples.classes[place]), 10) for place in places.tolist()))

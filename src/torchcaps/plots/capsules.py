@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from torchcaps.analysis.perturb import Meanings, Sheet
 from torchcaps.analysis.reconstruct import Cases, Drawing
-from torchcaps.plots.style import GRAY, PALETTE, RIGHT, WRONG, plain, show_image
+from torchcaps.plots.style import GRAY, PALETTE, RIGHT, WRONG, plain, short, show_image
 
 PAIR = (PALETTE[1], PALETTE[5])  # orange and sky blue: white where they overlap
 SHOWN = 10  # classes with a map of their own, at most
@@ -34,13 +34,13 @@ def drawing_figure(drawing: Drawing, classes: Sequence[str], things: int = 1) ->
     axes[0].set_title("image", fontsize=9)
     if together:
         show_image(axes[1], two_colors(drawing.drawn[:things]))
-        names = " + ".join(plain(classes[label])[:8] for label in drawing.labels[:things])
+        names = " + ".join(short(plain(classes[label]), 8) for label in drawing.labels[:things])
         axes[1].set_title(names, fontsize=9, parse_math=False)
     rows = zip(drawing.labels, drawing.activations, drawing.reconstruction_errors, strict=True)
     for place, (label, activation, reconstruction_error) in enumerate(rows):
         own = axes[place + 1 + together]
         show_image(own, drawing.drawn[place])
-        caption = f"{plain(classes[label])[:12]} ({activation:.2f})" + (
+        caption = f"{short(plain(classes[label]), 12)} ({activation:.2f})" + (
             "" if together else f"\nerror {reconstruction_error:.3f}"
         )
         own.set_title(caption, fontsize=9, parse_math=False)
@@ -54,14 +54,16 @@ def triples_figure(cases: Cases, classes: Sequence[str], columns: int = 8) -> Fi
     count = len(cases.images)
     columns = min(columns, count)
     lines = -(-count // columns)
-    short = max(len(name) for name in classes) <= 3
-    head = 0.3 if short else 0.55
+    brief = max(len(name) for name in classes) <= 3
+    head = 0.3 if brief else 0.55
     high = lines * (2.04 + head) + 0.3
     figure = Figure(figsize=(1.05 * columns + 0.1, high))
     for place in range(count):
         line, column = divmod(place, columns)
-        entries = [plain(classes[int(part[place, 0])])[:10] for part in (cases.labels, cases.answers, cases.sources)]
-        caption = f"({', '.join(entries)})" if short else "\n".join(entries)
+        entries = [
+            short(plain(classes[int(part[place, 0])]), 10) for part in (cases.labels, cases.answers, cases.sources)
+        ]
+        caption = f"({', '.join(entries)})" if brief else "\n".join(entries)
         right = bool(cases.labels[place, 0] == cases.answers[place, 0])
         top = high - 0.3 - line * (2.04 + head) - head
         for row, image in enumerate((cases.images[place], cases.drawn[place, 0])):
@@ -174,7 +176,7 @@ def meanings_figure(meanings: Meanings) -> Figure:
     shown: Any = None
     for axes, label in zip(panels.flat, classes, strict=False):
         shown = axes.imshow(meanings.correlations[label].numpy(), cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto")
-        axes.set_title(plain(meanings.classes[label])[:12], fontsize=9, pad=3, parse_math=False)
+        axes.set_title(short(plain(meanings.classes[label]), 12), fontsize=9, pad=3, parse_math=False)
         _factor_ticks(axes, meanings)
     right.colorbar(shown, ax=panels, label="correlation r", shrink=0.6)
     figure.suptitle("which dimension of the pose follows which change of the image", fontsize=10, color=GRAY)
@@ -193,7 +195,7 @@ def _dark(side: int) -> str:
 
 
 def _named(labels: Tensor, classes: Sequence[str]) -> list[tuple[int, str]]:
-    return [(label, plain(classes[label])[:8]) for label in labels.tolist()]
+    return [(label, short(plain(classes[label]), 8)) for label in labels.tolist()]
 
 
 def _factor_ticks(axes: Any, meanings: Meanings) -> None:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from torchcaps.analysis.convergence import Convergence
-from torchcaps.plots.style import GRAY, PALETTE, plain, show_image
+from torchcaps.plots.style import GRAY, PALETTE, plain, short, show_image
 
 BINS = 30
 
@@ -50,7 +50,7 @@ def convergence_figure(
                 axes.spines[side].set_visible(False)
     for parent, axes in enumerate(grid[0]):
         look = {"color": PALETTE[1], "weight": "bold"} if parent in labels else {"color": PALETTE[0]}
-        axes.set_title(plain(classes[parent])[:14], fontsize=9, parse_math=False, **look)
+        axes.set_title(short(plain(classes[parent]), 14), fontsize=9, parse_math=False, **look)
     panels.supxlabel("distance of votes from the mean of each class, weighted by couplings", fontsize=9, color=GRAY)
     return figure
 

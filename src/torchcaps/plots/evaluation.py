@@ -8,17 +8,26 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from torchcaps.analysis.calibration import calibration_error, probabilities
 from torchcaps.analysis.evaluate import Evaluation
 from torchcaps.data import Examples
-from torchcaps.models import ImageModel, Model, draws
-from torchcaps.plots.style import GRAY, RIGHT, WRONG, plain, save_figures, show_image
+from torchcaps.models import ImageModel, Model, draws, readout_of
+from torchcaps.plots.style import GRAY, PALETTE, RIGHT, WRONG, plain, save_figures, short, show_image
 
 
-def evaluation_pictures(model: Model, data: Examples, result: Evaluation, folder: Path) -> list[Path]:
-    """The confusion matrix, and examples: right and wrong predictions, with reconstructions."""
+def evaluation_pictures(
+    model: Model, data: Examples, result: Evaluation, folder: Path, temperature: float | None = None
+) -> list[Path]:
+    """The confusion matrix, and examples: right and wrong predictions, with reconstructions.
+
+    temperature: of the run; given, the reliability of its probabilities too.
+    """
     figures = {"examples.png": examples_figure(model, data, result)} if isinstance(model, ImageModel) else {}
     if result.labels.shape[-1] == 1:
         figures["confusion.png"] = confusion_figure(result)
+    if temperature is not None:
+        likely = probabilities(result.activations, readout_of(model), temperature)
+        figures["reliability.png"] = reliability_figure(likely, result.labels[:, 0])
     return save_figures(figures, folder)
 
 
@@ -45,6 +54,36 @@ def confusion_figure(result: Evaluation) -> Figure:
                     color = "white" if shares[row, column] > 0.4 else "black"
                     text = str(int(counts[row, column]))
                     axes.text(column, row, text, ha="center", va="center", color=color, fontsize=8)
+    return figure
+
+
+def reliability_figure(likely: Tensor, labels: Tensor, bins: int = 10) -> Figure:
+    """How often answers of each probability are right, with how many there are; on the diagonal both agree.
+
+    likely: the probability of every class, [n y]. labels: [n].
+    """
+    confidence, said = likely.max(-1)
+    right = (said == labels).double()
+    place = (confidence * bins).long().clamp(max=bins - 1)
+    figure = Figure(figsize=(4.4, 4.8), layout="constrained")
+    axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    axes.plot([0, 1], [0, 1], color=GRAY, linestyle=":", linewidth=1)
+    for number in range(bins):
+        mine = place == number
+        if mine.any():
+            share, count = float(right[mine].mean()), int(mine.sum())
+            error = (share * (1 - share) / count) ** 0.5
+            axes.errorbar(float(confidence[mine].mean()), share, error, color=PALETTE[0], marker="o", capsize=2)
+    axes.set_ylim(-0.03, 1.03)
+    axes.set_xlim(0, 1.02)
+    axes.set_ylabel("share of right answers")
+    error = calibration_error(likely, labels)
+    axes.set_title(f"reliability of probabilities: calibration error {error:.3f}", fontsize=10)
+    below.hist(confidence.numpy(), [number / bins for number in range(bins + 1)], color=PALETTE[5])
+    below.set_ylabel("answers")
+    below.set_xlabel("probability of the answer")
+    for each in (axes, below):
+        each.spines[["top", "right"]].set_visible(False)
     return figure
 
 
@@ -90,7 +129,7 @@ def _mark(result: Evaluation, row: int) -> str:
 
 def _caption(result: Evaluation, row: int) -> str:
     def names(places: Tensor) -> str:
-        return "+".join(sorted(plain(result.classes[place][:10]) for place in places.tolist()))
+        return "+".join(sorted(short(plain(result.classes[place]), 10) for place in places.tolist()))
 
     truth, answer = names(result.labels[row]), names(result.predictions[row])
     active = result.activations[row, result.predictions[row]].min()

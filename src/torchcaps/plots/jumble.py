@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchcaps.analysis.images import InMemoryImages
 from torchcaps.analysis.jumble import JumbleResult
-from torchcaps.plots.style import GRAY, PALETTE, RIGHT, WRONG, plain, show_image
+from torchcaps.plots.style import GRAY, PALETTE, RIGHT, WRONG, plain, short, show_image
 
 TITLES = {"2x2": "2 x 2 shuffled", "3x3": "3 x 3 shuffled", "rows": "rows shuffled", "mirrored": "parts mirrored"}
 
@@ -29,7 +29,7 @@ def jumble_figure(sets: Mapping[str, InMemoryImages], results: Mapping[str, Jumb
             axes = grid[place, column]
             show_image(axes, shown.images[row])
             answers = [
-                f"{plain(shown.classes[label][:10])} ({result.activations[row, label]:.2f})"
+                f"{short(plain(shown.classes[label]), 10)} ({result.activations[row, label]:.2f})"
                 for label in result.predictions[row].tolist()
             ]
             color = RIGHT if result.right[row] else WRONG

@@ -13,7 +13,7 @@ from matplotlib.path import Path as Curve
 from torch import Tensor
 
 from torchcaps.analysis.trees import Box, CouplingMoves, Node, Tree
-from torchcaps.plots.style import GRAY, PALETTE, plain
+from torchcaps.plots.style import GRAY, PALETTE, plain, short
 
 SHOWN = 12  # classes in a column, at most
 FAINT = "#b8b8b8"
@@ -109,7 +109,7 @@ def moves_figure(moves: CouplingMoves, classes: Sequence[str], columns: int = 4)
         axes.tick_params(labelbottom=True)
         if steps == 1:
             few = range(count) if count <= SHOWN else sorted(colors)
-            axes.set_xticks(few, [plain(classes[label])[:8] for label in few], parse_math=False)
+            axes.set_xticks(few, [short(plain(classes[label]), 8) for label in few], parse_math=False)
         else:
             axes.set_xticks(range(1, steps + 1))
             axes.set_xlabel("iteration", fontsize=8)

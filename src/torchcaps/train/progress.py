@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import os
+import statistics
 import sys
 import time
 import warnings
@@ -30,6 +31,15 @@ from torchcaps.runs.run import Run
 from torchcaps.runs.weights import first_not_finite
 from torchcaps.train.distributed import leave_when_told
 from torchcaps.train.log import Lenient, say
+
+HEARTBEAT = 10.0  # seconds without a line, where no progress bar is shown
+
+
+def duration(seconds: float) -> str:
+    """A time in words: 40 s, 12 min, 3.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 class WholeFiles(TorchCheckpointIO):
@@ -70,6 +80,7 @@ class Progress(pl.Callback):
         self.bar: tqdm[Any] | None = None
         self.started = 0.0
         self.trained = 0.0  # when the last batch was done
+        self.told = 0.0  # when a line was last printed
         self.stopped = False
         self.silent: set[str] = set()  # layers that were reported
 
@@ -87,7 +98,7 @@ class Progress(pl.Callback):
             trainer.should_stop = self.stopped = True
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: Any) -> None:
-        self.started = self.trained = time.perf_counter()
+        self.started = self.trained = self.told = time.perf_counter()
         total = int(trainer.num_training_batches)
         name = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
         stream = terminal(sys.stderr)
@@ -101,6 +112,16 @@ class Progress(pl.Callback):
         self.bar.update()
         speed = self._speed(module) * trainer.world_size
         self.bar.set_postfix_str(f"loss {loss:.4f}, accuracy {accuracy:.2%}, {speed:,.0f} examples/s")
+        if self.bar.disable and trainer.is_global_zero and self.trained - self.told > HEARTBEAT:
+            self._tell_of_batches(trainer, batch_idx + 1, loss)
+
+    def _tell_of_batches(self, trainer: pl.Trainer, done: int, loss: float) -> None:
+        """A line within an epoch, for whoever sees no progress bar; not in the log."""
+        self.told = self.trained
+        total = int(trainer.num_training_batches)
+        epochs = (trainer.max_epochs or 0) - trainer.current_epoch - done / total
+        left = duration(epochs * total / done * (self.trained - self.started))
+        say(f"  {done:,} of {total:,} batches, loss {loss:.4f}, about {left} left", error=True)
 
     def _speed(self, module: Any) -> float:
         """Training examples per second, without validation."""
@@ -142,8 +163,14 @@ class Progress(pl.Callback):
         if trainer.logger is not None:
             trainer.logger.log_metrics(row, step=row["epoch"])
         active = "/".join(f"{each.activation:.2f}" for each in found.values())
-        say(self._line(row, better, trainer.max_epochs) + (f"   active {active}" if found else ""), self.run.log)
+        left = 0 if trainer.should_stop else (trainer.max_epochs or 0) - int(row["epoch"])
+        more = (f"   active {active}" if found else "") + (f"   {self._left(left)} left" if left else "")
+        say(self._line(row, better, trainer.max_epochs) + more, self.run.log)
         self._tell_of_silence(found)
+
+    def _left(self, epochs: int) -> str:
+        """The time that so many epochs will take, by the median of the last ones."""
+        return duration(epochs * statistics.median(float(row["seconds"]) for row in self.rows[-5:]))
 
     def _enough(self, accuracy: float) -> bool:
         """Whether the run ends early, by patience or by stop_at."""

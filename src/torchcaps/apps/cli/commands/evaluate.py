@@ -111,7 +111,8 @@ def evaluate_command(words: list[str]) -> None:
         from torchcaps.plots.evaluation import evaluation_pictures
 
         print(f"mistakes by name: {folder / 'mistakes.csv'}", file=sys.stderr)
-        for path in evaluation_pictures(model, next(iter(wanted.values())), next(iter(results.values())), folder):
+        first, result = next(iter(wanted.values())), next(iter(results.values()))
+        for path in evaluation_pictures(model, first, result, folder, run.metadata.temperature):
             print(f"picture: {path}", file=sys.stderr)
 
 
