@@ -9,7 +9,7 @@ from tests.support.commands import SMALL, refused, run, save_pictures
 from torchcaps.data import Splits
 from torchcaps.data.builtin import mnist_5k
 
-KINDS = ("reconstruction", "perturbation", "tree", "couplings")
+KINDS = ("evidence", "reconstruction", "perturbation", "tree", "couplings")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def test_data_that_are_no_longer_there_are_named(tmp_path, capsys):
     assert f"its data in {pictures}, got nothing there. Put them back, or test on others: torchcaps evaluate" in said
 
 
-def test_a_picture_is_explained_in_a_table_and_four_pictures(trained, pictures, capsys):
+def test_a_picture_is_explained_in_a_table_and_five_pictures(trained, pictures, capsys):
     assert run("explain", trained, pictures / "left" / "3.png", "--top", 2) == 0
     said = capsys.readouterr()
     lines = said.out.splitlines()
@@ -83,6 +83,7 @@ def test_a_plain_network_says_what_it_cannot_show(plain, pictures, capsys):
     said = capsys.readouterr()
     assert "activation" in said.out
     assert said.err == (
+        f"picture: {plain / 'explain' / '3-evidence.png'}\n"
         "not drawn: reconstruction and perturbation (the model has no decoder); "
         "routing tree and couplings (the model has no routing).\n"
     )

@@ -42,7 +42,7 @@ def test_texts_and_sets_without_known_labels_have_a_line_too():
     line = data_summary(Splits(texts, texts, texts))[0]
     assert line == "2 classes, 60 texts (no 30, yes 30); 20 to train, 20 to validate, 20 to test"
     pairs = PairSet(images([5, 5], (1, 8, 8)))
-    assert data_summary(Splits(pairs, pairs, pairs))[0].startswith("2 classes, 30 images; 10 to train, 10 to validate")
+    assert data_summary(Splits(pairs, pairs, pairs))[0].startswith("2 classes, 20 images; 10 to train, 10 to validate")
 
 
 def noise(count, seed):

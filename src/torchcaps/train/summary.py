@@ -48,7 +48,7 @@ def _scales(encoder: Encoder) -> tuple[Tensor, Tensor]:
 def data_summary(parts: Splits) -> list[str]:
     """Lines on the data: a description, then warnings."""
     train = parts.train
-    sizes = [0 if part is None else len(part) for part in parts[:3]]
+    sizes = [len(train), len(parts.validation), len(getattr(parts.test, "names", ()))]  # the names were written already
     what = {"images": "images", "texts": "texts"}.get(train.kind, "examples")
     counts = _counts(parts)
     named = ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:NAMED])
