@@ -7,8 +7,10 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 
+import torchcaps as tc
 from tests.support.commands import SMALL, run, save_pictures
-from torchcaps.analysis.calibration import best_temperature, calibration_error, probabilities
+from torchcaps.analysis.calibration import best_temperature, calibration_error, probabilities, validated
+from torchcaps.data import ImageSet
 
 
 def answers(count=2000, sharper=3.0):
@@ -89,3 +91,28 @@ def test_impossible_wishes_are_told(squares, capsys):
     assert run("predict", out, picture, "--top-k", 2) == 2
     assert "--top-k: expected a run with probabilities" in capsys.readouterr().err
     (out / "metadata.json").write_text(json.dumps(old))
+
+
+@pytest.mark.parametrize(("tells", "stored"), [(True, True), (False, False)])
+def test_a_limit_of_reconstructions_is_kept_only_where_it_tells_unknown_classes(tells, stored):
+    class Drawn(tc.models.ImageModel):
+        """Class k is an image of brightness k / 4, reconstructed as such, or always by gray."""
+
+        readout = "length"
+
+        def forward(self, images):
+            near = 1 - 4 * (images.mean((1, 2, 3))[:, None] - torch.arange(4) / 4).abs()
+            return tc.Capsules(torch.zeros(len(images), 4, 16), near.clamp(0.01, 0.99))
+
+        def reconstruct(self, capsules, labels=None, *, top=None):
+            best = capsules.activations.argmax(1) if labels is None else labels
+            drawn = (best / 4 if tells else torch.full_like(best, 0.4, dtype=torch.float32))[:, None, None, None]
+            drawn = drawn.expand(-1, 1, 4, 4)
+            return drawn if top is None else drawn[:, None]
+
+    labels = torch.arange(40) % 4
+    images = (labels * 64)[:, None, None, None].expand(-1, 1, 4, 4).to(torch.uint8).contiguous()
+    model = Drawn((1, 4, 4), 4, tc.DenseDecoder(4, 16, (1, 4, 4)))
+    found = validated(model, ImageSet(images, labels, tuple("abcd")))
+    assert ("fits" in found) == stored
+    assert "temperature" in found
