@@ -6,7 +6,7 @@ import torch
 from hypothesis import settings
 
 from tests.support.browser import chromium, open_page  # noqa: F401  # fixtures
-from tests.support.runs import pictures, trained  # noqa: F401  # fixtures
+from tests.support.runs import frozen, pictures, resnet, trained  # noqa: F401  # fixtures
 from torchcaps.votes.native import backend, build, describe
 
 settings.register_profile("torchcaps", deadline=None, max_examples=30, derandomize=True)

@@ -5,6 +5,8 @@ import json
 import torch
 
 SIDE = 32
+# Options of a short training.
+SHORT = ("--size", SIDE, "--option", "capsules=8", "--batch-size", 16)
 
 
 def small_config(kind):
