@@ -125,16 +125,6 @@ def test_a_command_says_only_what_is_unusual():
     assert command_of(TrainConfig(epochs=3)) == "torchcaps train mnist-5k --epochs 3"
 
 
-def test_many_iterations_of_dynamic_routing_in_a_deep_stack_learn_by_default():
-    """At the rate of the others, five iterations had 51 % where three had 85 % (docs/deep.md)."""
-    few = resolve(TrainConfig(model="deep", routing="dynamic"), 4500)
-    many = resolve(TrainConfig(model="deep", routing="dynamic", iterations=5), 4500)
-    assert (few.lr, many.lr) == (1e-2, 3e-3)
-    assert "accumulate=false" in many.option
-    assert "accumulate=false" not in few.option
-    assert resolve(dataclasses.replace(many, lr=None, option=("accumulate=true",)), 4500).option == ("accumulate=true",)
-
-
 def test_the_weight_of_reconstructions_falls_with_the_number_of_pixels():
     """The error is summed over pixels: at 224 it would be most of the loss."""
     assert resolve(TrainConfig(), 500, numbers=28 * 28).reconstruction == 0.0005

@@ -21,8 +21,9 @@ def squash(s, kind):
 
 
 def dynamic(
-    u, a, r=3, kind="quadratic", accumulate=True, amendment=False, bias=None, leaky=False, hard=False, start=None
-):
+    u, a, r=3, kind="quadratic", accumulate=True, alpha=1.0, amendment=False, bias=None, leaky=False, hard=False,
+    start=None,
+):  # fmt: skip
     m, n, _ = u.shape
     b = [
         [torch.log(start[i, j]) if start is not None else torch.zeros((), dtype=u.dtype) for j in range(n)]
@@ -39,7 +40,7 @@ def dynamic(
         if iteration < r - 1:
             for i in range(m):
                 for j in range(n):
-                    b[i][j] = (b[i][j] if accumulate else 0.0) + dot(u[i, j], v[j])
+                    b[i][j] = (b[i][j] if accumulate else 0.0) + alpha * dot(u[i, j], v[j])
     return stacked(v, [norm(v_j) for v_j in v], c)
 
 

@@ -15,6 +15,8 @@ OPTIONS = {
         {},
         {"iterations": 1},
         {"accumulate": False},
+        {"sharpness": 0.3},
+        {"sharpness": 0.3, "accumulate": False},
         {"leaky": True},
         {"leaky": True, "accumulate": False},
         {"amendment": True},

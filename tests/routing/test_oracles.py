@@ -22,6 +22,12 @@ CASES = [
     ("dynamic", {"iterations": 1}, lambda u, a, p: oracles.dynamic(u, a, r=1)),
     ("dynamic", {"iterations": 5}, lambda u, a, p: oracles.dynamic(u, a, r=5)),
     ("dynamic", {"accumulate": False}, lambda u, a, p: oracles.dynamic(u, a, accumulate=False)),
+    ("dynamic", {"sharpness": 0.3}, lambda u, a, p: oracles.dynamic(u, a, alpha=0.3)),
+    (
+        "dynamic",
+        {"sharpness": 0.5, "accumulate": False, "iterations": 5},
+        lambda u, a, p: oracles.dynamic(u, a, r=5, accumulate=False, alpha=0.5),
+    ),
     ("dynamic", {"leaky": True}, lambda u, a, p: oracles.dynamic(u, a, leaky=True)),
     ("dynamic", {"amendment": True}, lambda u, a, p: oracles.dynamic(u, a, amendment=True)),
     (

@@ -61,6 +61,9 @@ def test_squash_potential_is_convex_along_lines(kind):
     assert (middle <= ends + 1e-12).all()
 
 
+MODES = [{"amendment": amendment, "leaky": leaky} for amendment in (False, True) for leaky in (False, True)]
+
+
 def test_objective_of_algorithm_1_is_minus_the_sum_of_potentials():
     votes = votes_of()
     for step in tc.make_routing("dynamic").trace(votes):
@@ -68,19 +71,19 @@ def test_objective_of_algorithm_1_is_minus_the_sum_of_potentials():
         assert float(step.objective) == pytest.approx(-sum(potential(s) for s in sums.tolist()))
 
 
-@given(**SIZES, kind=st.sampled_from(list(tc.SQUASHES)), amendment=st.booleans(), leaky=st.booleans())
-def test_objective_of_accumulated_logits_never_rises(children, parents, dim, scale, seed, kind, amendment, leaky):
+@given(**SIZES, kind=st.sampled_from(list(tc.SQUASHES)), soft=st.floats(0.05, 4), mode=st.sampled_from(MODES))
+def test_objective_of_accumulated_logits_never_rises(children, parents, dim, scale, seed, kind, soft, mode):
     votes = votes_of(children, parents, dim, scale, seed, leading=(3,))
     activations = torch.rand(votes.shape[:2], dtype=torch.float64)
-    routing = tc.make_routing("dynamic", iterations=10, squash=kind, amendment=amendment, leaky=leaky)
+    routing = tc.make_routing("dynamic", iterations=10, squash=kind, sharpness=soft, **mode)
     assert_never_rises(routing.trace(votes, activations))
 
 
-@given(**SIZES, kind=st.sampled_from(list(tc.SQUASHES)), amendment=st.booleans(), leaky=st.booleans())
-def test_objective_of_overwritten_logits_never_rises(children, parents, dim, scale, seed, kind, amendment, leaky):
+@given(**SIZES, kind=st.sampled_from(list(tc.SQUASHES)), soft=st.floats(0.05, 4), mode=st.sampled_from(MODES))
+def test_objective_of_overwritten_logits_never_rises(children, parents, dim, scale, seed, kind, soft, mode):
     votes = votes_of(children, parents, dim, scale, seed, leading=(3,))
     activations = torch.rand(votes.shape[:2], dtype=torch.float64)
-    routing = tc.make_routing("dynamic", iterations=10, accumulate=False, squash=kind, amendment=amendment, leaky=leaky)
+    routing = tc.make_routing("dynamic", iterations=10, accumulate=False, squash=kind, sharpness=soft, **mode)
     assert_never_rises(routing.trace(votes, activations))
 
 

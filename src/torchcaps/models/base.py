@@ -110,8 +110,8 @@ class CapsuleModel(ImageModel):
         self.layers = nn.ModuleList(layers)
 
     @classmethod
-    def recipe(cls, preset: str, routing: str | None, iterations: int | None = None) -> Recipe:
-        recipe = super().recipe(preset, routing, iterations)
+    def recipe(cls, preset: str, routing: str | None) -> Recipe:
+        recipe = super().recipe(preset, routing)
         return recipe if preset == "paper" else with_options(recipe, *ROUTING_OPTIONS.get(routing, ()))
 
     def children_of(self, images: Float[Tensor, "b c h w"]) -> Capsules:

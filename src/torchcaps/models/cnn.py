@@ -30,8 +30,8 @@ class _Network(ImageModel):
     network: nn.Module
 
     @classmethod
-    def recipe(cls, preset: str, routing: str | None, iterations: int | None = None) -> Recipe:
-        return {**super().recipe(preset, routing, iterations), "reconstruction": 0.0}
+    def recipe(cls, preset: str, routing: str | None) -> Recipe:
+        return {**super().recipe(preset, routing), "reconstruction": 0.0}
 
     @property
     def readout(self) -> str:

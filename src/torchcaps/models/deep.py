@@ -14,14 +14,14 @@ from torchcaps._core.errors import check_choice, check_count, input_error
 from torchcaps.layers import ClassCapsules, ConvCapsules2d, Decoder, PrimaryCapsules, RoutedLayer
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
 from torchcaps.models.matrix import listens
-from torchcaps.models.recipes import MATRIX, Recipe, with_options
+from torchcaps.models.recipes import MATRIX, Recipe
 from torchcaps.routing import ROUTINGS, routing_options
 
 SIDE = 8  # the largest side of the grid of capsules
 DIM = 16  # the size of poses
-SOFTER = {
-    "sharpness": 1 / DIM
-}  # of densities: else couplings are all or nothing, and gradients grow from layer to layer
+# Of densities and of agreements: else couplings are all or nothing, and gradients grow from layer to layer.
+SHARPNESS = {"dynamic": 0.2}
+OTHER_SHARPNESS = 1 / DIM
 
 
 class DeepCapsules(CapsuleModel):
@@ -37,10 +37,8 @@ class DeepCapsules(CapsuleModel):
     recipes: ClassVar[dict[str, Recipe]] = {"default": MATRIX, "best": {**MATRIX, "epochs": 50}}
 
     @classmethod
-    def recipe(cls, preset: str, routing: str | None, iterations: int | None = None) -> Recipe:
-        recipe = super().recipe(preset, routing or "em", iterations)
-        if routing == "dynamic" and (iterations or 3) > 3:  # scores that add up are too sharp to learn from
-            return with_options({**recipe, "lr": 3e-3}, "accumulate=false")
+    def recipe(cls, preset: str, routing: str | None) -> Recipe:
+        recipe = super().recipe(preset, routing or "em")
         return {**recipe, "loss": "cross-entropy"} if routing in (None, "em", "variational") else recipe
 
     def __init__(
@@ -64,7 +62,8 @@ class DeepCapsules(CapsuleModel):
             remedy = "Enter yours in tc.ROUTINGS and name it."
             raise input_error("DeepCapsules", "a routing's name", f"a {type(routing).__name__}", remedy)
         check_choice("DeepCapsules", "routing", routing, list(ROUTINGS))
-        softer = {word: value for word, value in SOFTER.items() if word in routing_options(routing)}
+        soft = SHARPNESS.get(routing, OTHER_SHARPNESS)
+        softer = {"sharpness": soft} if "sharpness" in routing_options(routing) else {}
         options = {"votes": "matrix", "routing": routing, "normalize_poses": True, **softer, **options}
         stem, width = _stem(image_shape, channels)
         kind = "matrix" if listens(routing, options) else "vector"

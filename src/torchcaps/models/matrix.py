@@ -34,9 +34,9 @@ class MatrixCapsules(CapsuleModel):
     data_recipes = NORB
 
     @classmethod
-    def recipe(cls, preset: str, routing: str | None, iterations: int | None = None) -> Recipe:
+    def recipe(cls, preset: str, routing: str | None) -> Recipe:
         if preset == "paper" or routing not in (None, "em"):
-            return super().recipe(preset, routing, iterations)
+            return super().recipe(preset, routing)
         options = ("standardize=true", "batch_norm=true", "normalize_poses=true", *ROUTING_OPTIONS["em"])
         return {**cls.recipes[preset], "loss": "cross-entropy", "option": options}
 

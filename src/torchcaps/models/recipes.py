@@ -95,6 +95,6 @@ class HasRecipes:
     class_names: tuple[str, ...] | None = None  # where the network was saved with them
 
     @classmethod
-    def recipe(cls, preset: str, routing: str | None, iterations: int | None = None) -> Recipe:
-        """The options of `train` that a user leaves out. routing, iterations: as a user gave them, else None."""
+    def recipe(cls, preset: str, routing: str | None) -> Recipe:
+        """The options of `train` that a user leaves out. routing: as a user gave it, else None."""
         return dict(cls.recipes[preset])

@@ -126,8 +126,8 @@ class TextCapsules(TextModel):
     recipes: ClassVar[dict[str, Recipe]] = {"default": TEXT_CAPSULES, "best": TEXT_CAPSULES_BEST}
 
     @classmethod
-    def recipe(cls, preset: str, routing: str | None, iterations: int | None = None) -> Recipe:
-        recipe = super().recipe(preset, routing, iterations)
+    def recipe(cls, preset: str, routing: str | None) -> Recipe:
+        recipe = super().recipe(preset, routing)
         if routing in ("attention", "uniform"):  # one pass: there is no last iteration
             recipe["option"] = tuple(text for text in recipe["option"] if not text.startswith("gradients="))
         return recipe

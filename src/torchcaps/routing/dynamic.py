@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
-from torchcaps._core.errors import check_choice, input_error
+from torchcaps._core.errors import check_choice, check_positive, input_error
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import SQUASHES, agree, combine, length, squash, squash_potential
 from torchcaps.routing.base import Routing
-from torchcaps.routing.checks import Choice, Control, Switch
+from torchcaps.routing.checks import Choice, Control, Range, Switch
 from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.votes.algebra import Votes
 
@@ -25,6 +25,7 @@ class Dynamic(Routing):
     """Each parent is the squashed sum of its votes; the couplings of a child move towards parents that agree with it.
 
     squash: a name in `SQUASHES`. accumulate: add agreements to the logits (True) or overwrite them (False).
+    sharpness: a factor of agreements, 1 in the paper; less makes couplings softer, as for mixtures (`Gaussian`).
     amendment: weight each child's couplings by its activation. bias: add a learned vector to every sum (without it,
     negating all votes leaves activations unchanged); it needs out_capsules and out_dim, which layers fill in.
     """
@@ -32,6 +33,7 @@ class Dynamic(Routing):
     controls: ClassVar[dict[str, Control]] = {
         "squash": Choice(tuple(SQUASHES), "How a sum becomes a vector shorter than one."),
         "accumulate": Switch("Agreements add up over iterations, instead of replacing each other."),
+        "sharpness": Range(0.05, 2.0, "A factor of agreements."),
     }
 
     def __init__(
@@ -40,6 +42,7 @@ class Dynamic(Routing):
         *,
         squash: str = "quadratic",
         accumulate: bool = True,
+        sharpness: float = 1.0,
         amendment: bool = False,
         bias: bool = False,
         out_capsules: int | None = None,
@@ -48,8 +51,10 @@ class Dynamic(Routing):
     ) -> None:
         super().__init__(iterations, **competition)
         check_choice(self.name, "squash", squash, list(SQUASHES))
+        check_positive(self.name, "sharpness", sharpness)
         self.squash = squash
         self.accumulate = accumulate
+        self.sharpness = sharpness
         self.amendment = self.uses_activations = amendment
         self.bias: nn.Parameter | None = None
         if bias:
@@ -64,7 +69,8 @@ class Dynamic(Routing):
         return sums if self.bias is None else sums + self.bias
 
     def assign(self, votes: Votes, clusters: Tensor, scores: Tensor, step: int) -> Tensor:
-        agreement = agree(votes, squash(clusters, self.squash))
+        centers = squash(clusters, self.squash)
+        agreement = agree(votes, centers if self.sharpness == 1 else self.sharpness * centers)
         return scores + agreement if self.accumulate else agreement
 
     def read(self, clusters: Tensor, couplings: Couplings, weights: Activations) -> Routed:
@@ -74,8 +80,8 @@ class Dynamic(Routing):
     def objective(
         self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Tensor, step: int
     ) -> Tensor | None:
-        """-Sum_j phi(|s_j|) with the squash's potential phi; plus Sum c log c if logits are overwritten."""
+        """-Sum_j phi(|s_j|) with the squash's potential phi; plus 1/sharpness Sum c log c if logits are overwritten."""
         potential = -squash_potential(length(clusters), self.squash).sum(-1)
         if not self.accumulate:
-            return potential + (weights * self.negative_entropy(couplings)).sum(-1)
+            return potential + (weights * self.negative_entropy(couplings)).sum(-1) / self.sharpness
         return None if self.hard else potential

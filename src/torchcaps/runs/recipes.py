@@ -96,7 +96,7 @@ def resolve(
             "--option dim", "no --vectors beside it", config.vectors, "Drop it: they have their own size."
         )
     model = MODELS[required(config.model)]
-    recipe = model.recipe(config.preset, config.routing, config.iterations)
+    recipe = model.recipe(config.preset, config.routing)
     recipe = for_pixels(recipe, numbers)
     recipe.setdefault("augment", _AUGMENT.get(config.data, "mirror" if mirrored else "affine"))
     if config.encoder is not None:
