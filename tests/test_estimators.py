@@ -19,6 +19,7 @@ from torchcaps._core.errors import InputError
 from torchcaps.models import VectorCapsules
 
 TINY = {"epochs": 2, "random_state": 0}
+pytestmark = pytest.mark.filterwarnings("ignore:CapsuleTextClassifier. [0-9]+ texts are few")
 SMALL_TEXT = {"filters": 4, "capsules": 4, "capsule_dim": 4, "ngrams": (2,), "dropout": 0.0, "word_dropout": 0.0}
 
 
@@ -214,3 +215,52 @@ def test_texts_have_weights_too(films):
     weights = np.where(labels == "up", 1.0, 0.0)
     found = tc.CapsuleTextClassifier("text", **{**options, "epochs": 20}).fit(texts, labels, sample_weight=weights)
     assert set(found.predict(texts)) == {"up"}
+
+
+def test_epochs_and_loss_follow_from_the_numbers_of_examples_and_classes():
+    few = tc.CapsuleTextClassifier()
+    few.classes_, few.many_ = np.arange(3), False
+    config = few._config("text", 1000)
+    assert config.epochs >= 50
+    assert config.loss is None
+    few.classes_ = np.arange(150)
+    assert few._config("text", 100_000).epochs < config.epochs
+    assert few._config("text", 100_000).loss == "cross-entropy"
+    few.loss = "margin"
+    assert few._config("text", 100_000).loss == "margin"
+
+
+def test_few_texts_without_vectors_get_a_sentence(films):
+    small = tc.CapsuleTextClassifier("text", epochs=1, options=SMALL_TEXT, random_state=0)
+    with pytest.warns(UserWarning, match=r"60 texts are few to learn words from; compare with make_pipeline"):
+        small.fit(*films)
+
+
+def test_word_vectors_are_those_of_the_file(films, tmp_path):
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("good 1 0 0\nbad 0 1 0\nnever 0 0 1\n")
+    options = {**SMALL_TEXT, "tune": False}
+    critic = tc.CapsuleTextClassifier("text", epochs=1, options=options, vectors=str(vectors), random_state=0)
+    critic.fit(*films)
+    words = critic.vocabulary_.words
+    table = critic.model_.words.weight
+    assert table.shape == (len(words), 3)
+    assert table[words.index("good")].tolist() == [1, 0, 0]
+    assert "never" in words  # in no text
+    with pytest.raises(InputError, match="expected no option dim beside vectors"):
+        tc.CapsuleTextClassifier(options={"dim": 4}, vectors=str(vectors)).fit(*films)
+
+
+@pytest.mark.parametrize("model", ["text", "textcnn"])
+def test_texts_may_have_several_classes(films, model):
+    texts, labels = films
+    truth = np.stack([labels == "up", labels == "down", [" 0" in text or " 1" in text for text in texts]], 1).astype(
+        int
+    )
+    options = SMALL_TEXT if model == "text" else {"dropout": 0.0}
+    critic = tc.CapsuleTextClassifier(model, epochs=60, batch_size=20, options=options, random_state=0)
+    found = critic.fit(texts, truth).predict(texts)
+    assert found.shape == truth.shape
+    assert (found == truth).mean() > 0.9
+    assert critic.score(texts, truth) > 0.7  # all classes of a text
+    np.testing.assert_array_equal(critic.predict_proba(texts), critic.decision_function(texts))

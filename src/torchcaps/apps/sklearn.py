@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,52 +12,60 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
 from torchcaps._core.device import choose_device
 from torchcaps._core.errors import check_choice, input_error, shape_text
-from torchcaps.data import ArraySet, Examples, TextSet, Vocabulary
+from torchcaps.data import ArraySet, Examples, TextSet, Vocabulary, read_vectors
 from torchcaps.models import MODELS, Model, VectorCapsules, create_model, models_for
 from torchcaps.runs.config import TrainConfig, required
 from torchcaps.runs.recipes import resolve
 
 BATCH = 256  # examples that are answered at once
+FEW = 1000  # texts, below which words are hardly learned from them alone
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Base class of both classifiers."""
 
-    routing: str | None
-    iterations: int | None
-    options: dict[str, Any] | None
-    epochs: int
-    batch_size: int | None
-    lr: float | None
-    class_weight: Any
-    device: str
-    random_state: Any
-    verbose: int
-    classes_: np.ndarray
-    model_: Model
+    routing: str | None = None
+    iterations: int | None = None
+    options: dict[str, Any] | None = None
+    loss: str | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    lr: float | None = None
+    class_weight: Any = None
+    device: str = "auto"
+    random_state: Any = None
+    verbose: int = 0
+    classes_: np.ndarray = field(init=False)
+    model_: Model = field(init=False)
+    many_: bool = field(init=False)
 
     def decision_function(self, X: Any) -> np.ndarray:  # noqa: N803
         """The activation of each class, [n y], from 0 to 1; for two classes, the difference of their shares, [n]."""
         activations = self._activations(X)
-        if len(self.classes_) > 2:
+        if len(self.classes_) > 2 or self.many_:
             return activations
         first, second = _shares(activations).T
         return second - first
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
-        """The activations divided by their sum, [n y]. They are not calibrated probabilities."""
-        return _shares(self._activations(X))
+        """The activations divided by their sum, [n y]. They are not calibrated probabilities.
+
+        Where an example may have several classes, the activations themselves.
+        """
+        activations = self._activations(X)
+        return activations if self.many_ else _shares(activations)
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
-        """The most active class of each example, [n]."""
-        best = self._activations(X).argmax(1)  # first: it checks that the classifier is fitted
-        return self.classes_[best]
+        """The most active class of each example, [n]; where it may have several, 1 for those above a half, [n y]."""
+        activations = self._activations(X)  # first: it checks that the classifier is fitted
+        return (activations > 0.5).astype(int) if self.many_ else self.classes_[activations.argmax(1)]
 
     def _inputs(self, X: Any) -> Sequence[Tensor]:  # noqa: N803
         """Batches of inputs of the network."""
@@ -70,19 +80,25 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         return torch.cat(found).numpy().astype(np.float64)
 
     def _labels(self, y: Any) -> Tensor:
-        """Set `classes_`, and return the labels as class indices."""
+        """Set `classes_`, and return the labels as class indices, or as truth values [n y] if that is what they are."""
         check_classification_targets(y)
+        self.many_ = type_of_target(y) == "multilabel-indicator"
+        if self.many_:
+            truth = torch.from_numpy(np.asarray(y) != 0)
+            self.classes_ = np.arange(truth.shape[1])
+            return truth
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise input_error(type(self).__name__, "at least two classes in y", "1 class", "Add examples of another.")
         return torch.from_numpy(numbers).long()
 
     def _config(self, model: str, examples: int, **more: Any) -> TrainConfig:
-        """The options of training, with defaults from the model's recipe."""
+        """The options of training, with defaults from the model's recipe for these numbers of examples and classes."""
         config = TrainConfig(
             model=model,
             routing=self.routing,
             iterations=self.iterations,
+            loss=self.loss,
             epochs=self.epochs,
             batch_size=self.batch_size,
             lr=self.lr,
@@ -90,23 +106,29 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
             **more,
         )
-        return resolve(config, examples, texts=MODELS[model].reads == "texts")
+        texts = MODELS[model].reads == "texts"
+        return resolve(config, examples, texts=texts, classes=len(self.classes_), several=self.many_)
 
     def _weights(self, y: Any, sample_weight: Any) -> Tensor | None:
         """Weights of examples, one on average, from those of their classes and their own."""
         if self.class_weight is None and sample_weight is None:
             return None
-        own = _check_sample_weight(sample_weight, y, ensure_non_negative=True)
+        own = _check_sample_weight(sample_weight, np.zeros(len(y)), ensure_non_negative=True)
         weights = torch.from_numpy(own * compute_sample_weight(self.class_weight, y)).float()
         return weights / weights.mean().clamp(min=1e-30)
 
-    def _train(self, data: Examples, config: TrainConfig, weights: Tensor | None, **sizes: Any) -> None:
+    def _train(
+        self, data: Examples, config: TrainConfig, weights: Tensor | None, table: Tensor | None = None, **sizes: Any
+    ) -> None:
+        """Make and train the network. weights: of examples. table: of word vectors. sizes: of the network."""
         from torchcaps.train import fit_model
 
         options = {**config.model_options(), **(self.options or {})}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             model = self._new_model(config, options, **sizes)
+            if table is not None:
+                model.set_vectors(table)
             fit_model(model, data, config, verbose=bool(self.verbose), weights=weights)
         self.model_ = model
 
@@ -115,6 +137,7 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         return model
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CapsuleClassifier(_Capsules):
     """A classifier of images or vectors.
 
@@ -123,45 +146,18 @@ class CapsuleClassifier(_Capsules):
     network.
 
     model: a name (torchcaps list models), for images; default: "efficient". routing, iterations: default: the model's
-    own. options: further options of the model and its routing, as in `create_model`. epochs: passes through the
-    examples. batch_size, lr: default: those of the model's recipe. reconstruction: the weight of a decoder's error;
-    0 for no decoder. augment: how images are varied, a key of `AUGMENTATIONS`. class_weight: "balanced", or a dict of
-    a weight for each class. device: "auto", "cpu", "cuda" or "mps".
-    random_state: an integer makes fits repeatable. verbose: 1 for a bar.
+    own. options: further options of the model and its routing, as in `create_model`. loss: a key of `LOSSES`. epochs:
+    passes through the examples, batch_size, lr: default: those of the model's recipe, which has more epochs for fewer
+    examples. reconstruction: the weight of a decoder's error; 0 for no decoder. augment: how images are varied, a key
+    of `AUGMENTATIONS`. class_weight: "balanced", or a dict of a weight for each class. device: "auto", "cpu", "cuda" or
+    "mps". random_state: an integer makes fits repeatable. verbose: 1 for a bar.
 
     After fit: classes_, model_ (the network), input_shape_ (of one example), n_features_in_ (X.shape[1]).
     """
 
-    def __init__(
-        self,
-        model: str | None = None,
-        *,
-        routing: str | None = None,
-        iterations: int | None = None,
-        options: dict[str, Any] | None = None,
-        epochs: int = 30,
-        batch_size: int | None = None,
-        lr: float | None = None,
-        reconstruction: float = 0.0,
-        augment: str = "none",
-        class_weight: Any = None,
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.routing = routing
-        self.iterations = iterations
-        self.options = options
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.lr = lr
-        self.reconstruction = reconstruction
-        self.augment = augment
-        self.class_weight = class_weight
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    model: str | None = field(default=None, kw_only=False)
+    reconstruction: float = 0.0
+    augment: str = "none"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -220,63 +216,59 @@ class CapsuleClassifier(_Capsules):
         return self._as_images(X).split(BATCH)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CapsuleTextClassifier(_Capsules):
-    """A classifier of texts: X is a list of str. After fit: classes_, model_, vocabulary_.
+    """A classifier of texts: X is a list of str, y a class for each, or zeros and ones [n y] for any number of classes.
 
-    model: "text", "text-a", "text-b", "textcnn" or "bilstm". max_length: words of a text that are read; default: 200.
-    routing, iterations, options, epochs, batch_size, lr, class_weight, device, random_state, verbose: as in
-    `CapsuleClassifier`.
+    model: a name (torchcaps list models), for texts. max_length: words of a text that are read; default: 200. vectors:
+    pretrained word vectors, a file in GloVe's format or "glove-6b-50d". routing, iterations, options, loss, epochs,
+    batch_size, lr, class_weight, device, random_state, verbose: as in `CapsuleClassifier`.
+
+    After fit: classes_, model_, vocabulary_.
     """
 
-    def __init__(
-        self,
-        model: str = "text",
-        *,
-        routing: str | None = None,
-        iterations: int | None = None,
-        options: dict[str, Any] | None = None,
-        epochs: int = 8,
-        batch_size: int | None = None,
-        lr: float | None = None,
-        max_length: int | None = None,
-        class_weight: Any = None,
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.routing = routing
-        self.iterations = iterations
-        self.options = options
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.lr = lr
-        self.max_length = max_length
-        self.class_weight = class_weight
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    model: str = field(default="text", kw_only=False)
+    max_length: int | None = None
+    vectors: str | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.string = True
+        tags.classifier_tags.multi_label = True
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CapsuleTextClassifier:  # noqa: N803
-        """Train on texts X with labels y [n]. sample_weight: of each text, [n]."""
+        """Train on texts X with labels y [n] or [n y]. sample_weight: of each text, [n]."""
         texts = _texts(X)
-        labels = self._labels(column_or_1d(y, warn=True))
+        several = type_of_target(y) == "multilabel-indicator"
+        labels = self._labels(y if several else column_or_1d(y, warn=True))
         if len(labels) != len(texts):
             expected = f"{len(texts)} labels, one for each text"
             raise input_error("CapsuleTextClassifier", expected, len(labels), "Give as many.")
         check_choice("CapsuleTextClassifier", "model", self.model, models_for("texts"))
-        config = self._config(self.model, len(texts), max_length=self.max_length)
-        self.vocabulary_ = Vocabulary.build(texts, longest=config.max_length)
+        if self.vectors is not None and "dim" in (self.options or {}):
+            expected = "no option dim beside vectors, which have their own size"
+            raise input_error("CapsuleTextClassifier", expected, "both", "Drop one of them.")
+        if len(texts) < FEW and self.vectors is None:
+            warnings.warn(
+                f"CapsuleTextClassifier: {len(texts)} texts are few to learn words from; compare with "
+                "make_pipeline(TfidfVectorizer(), LogisticRegression()), or give vectors=.",
+                stacklevel=2,
+            )
+        config = self._config(self.model, len(texts), max_length=self.max_length, vectors=self.vectors)
+        known = None if self.vectors is None else read_vectors(self.vectors)
+        self.vocabulary_ = Vocabulary.build(texts, () if known is None else known.words, longest=config.max_length)
         self.longest_ = config.max_length
         names = tuple(map(str, self.classes_))
         data = TextSet(texts, labels, names, vocabulary=self.vocabulary_, max_length=self.longest_)
-        self._train(data, config, self._weights(y, sample_weight), vocabulary=len(self.vocabulary_))
+        sizes: dict[str, Any] = {} if MODELS[self.model].routes else {"many": self.many_}
+        table = None
+        if known is not None:
+            table = known.table(self.vocabulary_.words, torch.Generator().manual_seed(config.seed))
+            sizes["dim"] = table.shape[1]
+        weights = self._weights(y, sample_weight)
+        self._train(data, config, weights, table, vocabulary=len(self.vocabulary_), **sizes)
         return self
 
     def _inputs(self, X: Any) -> Sequence[Tensor]:  # noqa: N803
