@@ -128,7 +128,7 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             torch.manual_seed(config.seed)
             model = self._new_model(config, options, **sizes)
             if table is not None:
-                model.set_vectors(table)
+                model.set_vectors(table)  # type: ignore[operator]  # a model of texts
             fit_model(model, data, config, verbose=bool(self.verbose), weights=weights)
         self.model_ = model
 
