@@ -145,8 +145,10 @@ def _check_kind(config: TrainConfig, texts: bool) -> None:
         got = f"{config.model}, which is for {other}"
         raise input_error("train", f"a model for {kind}", got, _one_of(models_for(kind)))
     useless: tuple[str, ...] = ("encoder", "size", "color", "viewpoint", "augment", "reconstruction")
-    useless = useless if texts else ("text", "label", "separator", "vectors", "max_length", "encoding", "tune")
-    plain = (None, (), "none", 0.0, "utf-8") if texts else (None, (), "utf-8", True)
+    useless = (
+        useless if texts else ("text", "label", "separator", "vectors", "max_length", "encoding", "delimiter", "tune")
+    )
+    plain = (None, (), "none", 0.0) if texts else (None, (), True)
     given = [name for name in useless if getattr(config, name) not in plain]
     if given:
         option = "--" + given[0].replace("_", "-")

@@ -26,8 +26,10 @@ class TextInputs:
     """Texts, files of texts (tables, or a text in each line), or - for the lines of standard input."""
     text: Name = None
     """Column of a table with texts; default: as in training."""
-    encoding: Annotated[str, arg(metavar="NAME")] = "utf-8"
-    """Encoding of text files."""
+    encoding: Name = None
+    """Encoding of text files; default: told from their bytes."""
+    delimiter: Name = None
+    """Character between the cells of a table; default: as in training."""
     json: bool = False
     """Print JSON instead of a table."""
 
@@ -37,7 +39,8 @@ def texts_of(command: str, options: TextInputs, run: Run) -> Iterator[str]:
     from torchcaps.analysis.predict import collect_texts
     from torchcaps.runs.rundata import columns_of
 
-    columns = columns_of(replace(run.config, text=options.text or run.config.text, encoding=options.encoding))
+    text, delimiter = options.text or run.config.text, options.delimiter or run.config.delimiter
+    columns = columns_of(replace(run.config, text=text, delimiter=delimiter, encoding=options.encoding))
     return collect_texts(options.inputs, columns, sys.stdin, command)
 
 
