@@ -121,6 +121,9 @@ class TrainConfig:
     """Encoding of a table; default: told from its bytes."""
     delimiter: Name = None
     """Character between the cells of a table, such as ";" or tab; default: found in its first lines."""
+    tokens: Annotated[Literal["word", "character", "subword"] | None, arg(metavar="NAME", help_behavior_hint="")] = None
+    """How texts are cut: word (of Chinese, Japanese, Thai and other scripts without spaces, every character),
+    character, or subword (parts of words, learned from the training texts); default: word."""
     vectors: Name = None
     """Pretrained word vectors: glove-6b-50d (needs torchcaps[vectors]) or a file in GloVe's text format; default:
     random initialization."""
