@@ -9,7 +9,7 @@ from tests.support.commands import run
 from tests.test_text_cli import SLIM, said
 
 GOOD, BAD = ["喜欢", "干净", "不错"], ["失望", "糟糕", "太差"]
-FILLER = ["酒店", "房间", "服务", "早餐", "前台", "位置", "，", "的"]
+FILLER = ["酒店", "房间", "服务", "早餐", "前台", "位置", "。", "的"]
 
 
 def review(generator, words):

@@ -49,7 +49,7 @@ class Columns:
             raise input_error("--separator", "what stands between the labels of one column", got, "Drop or correct it.")
         if len(set(self.label)) < len(self.label):
             raise input_error("--label", "different columns", ", ".join(self.label), "Name each once.")
-        delimiter = {"tab": "\t", "\\t": "\t"}.get(self.delimiter or "", self.delimiter)
+        delimiter = {"tab": "\t", "\\t": "\t"}.get(str(self.delimiter), self.delimiter)
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
             remedy = "Give one like ';', or the word tab."
             raise input_error("--delimiter", "one character between cells", repr(delimiter), remedy)
