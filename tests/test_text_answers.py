@@ -72,3 +72,32 @@ def test_tables_of_answers_are_read_as_those_of_training(trained, tmp_path, caps
     answers = json.loads(said(capsys, *words, "--delimiter", "|"))
     assert [answer["text"] for answer in answers] == ["schön, lovely", "a dull film"]
     assert "expected one character between cells" in refused(capsys, *words, "--delimiter", "")
+
+
+def test_strange_texts_are_found_beside_a_regression_on_words(trained, tmp_path, capsys):
+    generator = random.Random(3)
+    (tmp_path / "other.txt").write_text("".join(f"{sentence(generator)}\n" for _ in range(40)))
+    write_table(tmp_path / "more.csv", [(sentence(generator, "good", "bad"),) for _ in range(20)], ("text",))
+    against = ["--against", tmp_path / "other.txt", tmp_path / "more.csv"]
+    found = json.loads(said(capsys, "strange", trained, *against, "--json"))
+    assert found["examples"] == 44
+    other, more = (found["against"][str(tmp_path / name)] for name in ("other.txt", "more.csv"))
+    assert (other["examples"], more["examples"]) == (40, 20)
+    assert other["confidence"]["area"] > 0.6
+    assert 0 <= other["logistic regression"]["area"] <= 1
+    assert (trained / "strange" / "roc.png").exists()
+    assert "logistic regression" in said(capsys, "strange", trained, *against[:2], "--count", 20)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "--against: expected texts for a run on texts, got noise"),
+        (["--against", "digits"], "--against: expected texts for a run on texts, got digits, which are images"),
+        (["--against", "EMPTY"], "expected texts, got none"),
+    ],
+)
+def test_strange_texts_must_be_given(trained, tmp_path, capsys, words, message):
+    (tmp_path / "empty.txt").write_text("\n")
+    given = [str(tmp_path / "empty.txt") if word == "EMPTY" else word for word in words]
+    assert message in refused(capsys, "strange", trained, *given)
