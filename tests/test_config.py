@@ -17,8 +17,8 @@ from torchcaps.runs.recipes import resolve
 # Scripts rely on these names: adding one is fine, renaming one is not.
 FLAGS = """data out model routing iterations encoder encoder_lr option preset epochs batch_size accumulate lr schedule
 weight_decay loss down_weight balance reconstruction augment size fit color deduplicate viewpoint text label separator
-encoding vectors tune max_length validation test folds fold limit data_dir seed patience stop_at device devices
-nodes strategy precision workers compile tensorboard imports"""
+encoding delimiter tokens vectors tune max_length validation test folds fold limit data_dir seed patience stop_at
+device devices nodes strategy precision workers compile tensorboard imports"""
 
 
 def test_flags_are_frozen():

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.commands import SMALL, run, save_pictures
 from torchcaps._core.errors import input_error
+from torchcaps._core.fields import as_json
 from torchcaps._core.neutral import NeutralStream, csv_cell, neutral_output, shown, terminal
 from torchcaps.runs.run import Run
 
@@ -39,6 +40,15 @@ def test_what_is_no_visible_sign_is_escaped():
 
 def test_complaints_are_one_line():
     assert "\n" not in str(input_error(EVIL, EVIL, EVIL, "Do something else."))
+
+
+def test_json_has_letters_of_every_script_and_stays_valid(monkeypatch):
+    said = as_json({"a": f"胶囊 café 🙂 {EVIL}{LATIN}\x7f"})
+    assert "胶囊 café 🙂" in said
+    assert shown(said, lines=True) == said
+    assert json.loads(said)["a"].startswith("胶囊 café 🙂 \x1b[2J")
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="cp1252"))
+    assert as_json("胶") == '"\\u80f6"'
 
 
 def test_streams_keep_lines_and_tabs_only():

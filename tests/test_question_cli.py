@@ -144,7 +144,7 @@ def test_strange_takes_folders_and_runs_without_a_decoder(capsys, runs, tmp_path
     assert capsys.readouterr().out.count("The run has no decoder, so its confidence is the only detector.\n") == 1
 
 
-@pytest.mark.parametrize("command", ["attack", "jumble", "strange"])
+@pytest.mark.parametrize("command", ["attack", "jumble"])
 def test_texts_are_refused(capsys, texts, command):
     assert run(command, texts) == 2
     expected = f"torchcaps {command}: expected a run on images, got {texts}, on texts. Choose another run.\n"

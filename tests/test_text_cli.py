@@ -212,7 +212,16 @@ def test_folds_are_one_command_that_can_be_interrupted(table, tmp_path, capsys):
     folds = [results[f"fold-{number}"] for number in (1, 2, 3)]
     assert results["mean"] == pytest.approx(sum(folds) / 3)
     assert f"mean of 3 folds: accuracy {results['mean']:.2%}" in first
+    tested = said(capsys, "evaluate", tmp_path / "folds", "--baseline")
+    assert "mean of 3 folds, and standard deviation" in tested
+    assert f"test, accuracy                 {results['mean']:>7.2%}" in tested
+    assert "logistic regression, macro F1" in tested
+    means = json.loads(said(capsys, "evaluate", tmp_path / "folds", "--json"))["means"]
+    assert means["test, accuracy"]["mean"] == pytest.approx(results["mean"])
+    with (tmp_path / "folds" / "fold-1" / "evaluation" / "mistakes.csv").open(newline="") as file:
+        assert all(sum(word in WORDS[row["label"]] for word in row["text"].split()) for row in csv.DictReader(file))
     shutil.rmtree(tmp_path / "folds" / "fold-3")
+    assert "expected folds that are all trained, got 2 of 3" in refused(capsys, "evaluate", tmp_path / "folds")
     (tmp_path / "folds" / "fold-2" / "outcome.json").unlink()  # trained, but not yet tested
     again = said(capsys, *words)
     assert again.count("epoch ") == 1  # the third alone is trained

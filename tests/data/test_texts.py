@@ -155,7 +155,9 @@ def test_public_files_with_other_content_are_named(tmp_path):
 
 def test_rows_without_text_or_label_are_counted(tmp_path):
     (tmp_path / "a.csv").write_text("text,label\na,x\n  ,x\nb,\nc,y\n")
-    with pytest.warns(UserWarning, match=r"left out 2 rows of a.csv without text or label, the first in line 3"):
+    with pytest.warns(
+        UserWarning, match=r"left out 2 rows of a.csv without text or label \(empty or nan\), the first in line 3"
+    ):
         assert load_table(tmp_path / "a.csv").texts == ("a", "c")
 
 
@@ -165,8 +167,8 @@ def test_rows_without_text_or_label_are_counted(tmp_path):
         (
             "a.csv",
             b"text,label\n\xe4,x\n",
-            {},
-            r"text in utf-8, got bytes that are none .* encoding latin-1",
+            {"encoding": "utf-8"},
+            r"text in utf-8, got bytes that are none .* Drop encoding, or give the right one",
         ),
         ("a.csv", b"text,label\na,x\n", {"text": "review"}, "expected a column 'review', got 'text', 'label'"),
         ("a.csv", b"text,label\na,x\n", {"label": ("stars",)}, "Name one of these with label"),

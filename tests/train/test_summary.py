@@ -1,13 +1,17 @@
 """What is said of the data before training."""
 
+import dataclasses
+
 import pytest
 import torch
 
 from torchcaps._core.errors import InputError
-from torchcaps.data import ImageSet, PairSet, Splits, TextSet, load_dataset
+from torchcaps.data import ImageSet, PairSet, Splits, TextSet, Vocabulary, load_dataset
 from torchcaps.data.copies import copies_between, deduplicated
+from torchcaps.runs.config import TrainConfig
+from torchcaps.runs.recipes import data_facts, resolve
 from torchcaps.train.prepare import class_weights
-from torchcaps.train.summary import copies_warning, data_summary
+from torchcaps.train.summary import copies_warning, data_summary, recipe_summary
 
 
 def images(counts, shape=(3, 8, 6)):
@@ -41,8 +45,24 @@ def test_texts_and_sets_without_known_labels_have_a_line_too():
     texts = TextSet(("a", "b") * 10, torch.arange(20) % 2, ("no", "yes"))
     line = data_summary(Splits(texts, texts, texts))[0]
     assert line == "2 classes, 60 texts (no 30, yes 30); 20 to train, 20 to validate, 20 to test"
+    read = dataclasses.replace(texts, texts=("a b c", "b") * 10, vocabulary=Vocabulary.build(["a b c"]))
+    assert data_summary(Splits(read, read, read))[0].endswith("20 to test; a median of 1 words")
     pairs = PairSet(images([5, 5], (1, 8, 8)))
     assert data_summary(Splits(pairs, pairs, pairs))[0].startswith("2 classes, 20 images; 10 to train, 10 to validate")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a film", "the texts have spaces between words: model text"),
+        ("这家酒店不错 ok", "so that characters count as words: model"),
+    ],
+)
+def test_a_line_says_how_texts_are_cut(text, said):
+    texts = TextSet((text,) * 20, torch.arange(20) % 2, ("no", "yes"))
+    line = recipe_summary(Splits(texts, texts, texts), resolve(TrainConfig("a.csv"), **data_facts(texts)))
+    assert said in line
+    assert "tokens word" in line
 
 
 def noise(count, seed):

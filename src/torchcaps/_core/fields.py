@@ -11,13 +11,16 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from torchcaps._core.errors import input_error
 from torchcaps._core.files import read_text
+from torchcaps._core.neutral import CONTROL
 
 Value = TypeVar("Value")
 
 
 def as_json(value: Any, indent: int = 2) -> str:
-    """Serialize plain values to JSON. NaN and infinity become null."""
-    return json.dumps(_finite(value), indent=indent, default=str, allow_nan=False)
+    """Serialize plain values to JSON. NaN and infinity become null; letters stay as they are if a terminal has them."""
+    plain = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") != "utf8"
+    text = json.dumps(_finite(value), indent=indent, default=str, allow_nan=False, ensure_ascii=plain)
+    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _finite(value: Any) -> Any:

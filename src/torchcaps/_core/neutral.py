@@ -11,7 +11,7 @@ from typing import IO, Any
 # Control characters, line separators, marks of the writing direction, and lone surrogates, with which Python represents
 # bytes of file names that are not UTF-8.
 _CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
-_IN_LINES, _IN_A_LINE = re.compile(f"[{_CONTROL}]"), re.compile(f"[\t\n{_CONTROL}]")
+CONTROL, _IN_A_LINE = re.compile(f"[{_CONTROL}]"), re.compile(f"[\t\n{_CONTROL}]")
 
 
 def shown(text: str, *, lines: bool = False) -> str:
@@ -19,7 +19,7 @@ def shown(text: str, *, lines: bool = False) -> str:
 
     lines: keep line feeds and tabs.
     """
-    return (_IN_LINES if lines else _IN_A_LINE).sub(_escaped, text)
+    return (CONTROL if lines else _IN_A_LINE).sub(_escaped, text)
 
 
 def csv_cell(text: str) -> str:

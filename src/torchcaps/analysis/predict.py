@@ -16,8 +16,10 @@ from torch import Tensor, nn
 from torchcaps._core.errors import input_error
 from torchcaps.analysis.calibration import probabilities
 from torchcaps.analysis.evaluate import named_classes, reconstruction_errors, top_classes
-from torchcaps.data import Batch, Columns, is_table, pictures_in, read_picture, texts_in
+from torchcaps.data import Batch, Columns, cells_in, is_table, padded, pictures_in, read_picture
+from torchcaps.data.rows import Row
 from torchcaps.models import readout_of
+from torchcaps.models.text import UNKNOWN
 from torchcaps.runs.metadata import RunMetadata
 from torchcaps.runs.run import Run
 
@@ -29,7 +31,8 @@ class Prediction:
     source: the file, the text, or the row of an array. fits: whether the reconstruction error is at most the 99 %
     quantile of validation images; None without a decoder. probabilities: those of
     the classes, calibrated on the validation part of the run; None where an example may have several classes. likely:
-    all classes with their probabilities, the most likely first.
+    all classes with their probabilities, the most likely first. unknown: of a text, the share of its words that are
+    not in the vocabulary, 1 if it has no words; None for other inputs.
     """
 
     source: str
@@ -38,6 +41,7 @@ class Prediction:
     fits: bool | None = None
     probabilities: tuple[float, ...] | None = None
     likely: tuple[tuple[str, float], ...] = ()
+    unknown: float | None = None
 
 
 def collect(files: Sequence[Path], owner: str = "predict") -> list[str]:
@@ -181,19 +185,31 @@ def text_answers(
         got = f"a run on {run.metadata.kind}"
         raise input_error("predict", "a run on texts for texts", got, "Give what the network reads.")
     model = (run.load_model() if model is None else model).to(device)
-    vocabulary = run.words()
-    rest = iter(texts)
+    vocabulary, longest = run.words(), run.config.max_length
+    rest, cut, count = iter(texts), 0, 0
     while few := list(islice(rest, batch_size)):
+        rows = vocabulary.encode(few, longest)
+        cut, count = cut + sum(longest is not None and len(row) > longest for row in rows), count + len(few)
+        rows = [row[:longest] for row in rows]
         with torch.no_grad():
-            activations = model(vocabulary.read(few, run.config.max_length).to(device)).activations.cpu()
-        found = _named(activations, few, run.metadata.classes, many=run.metadata.many)
-        yield from _with_probabilities(found, model, activations, run.metadata.classes, run.metadata)
+            activations = model(padded(rows).to(device)).activations.cpu()
+        named = _named(activations, few, run.metadata.classes, many=run.metadata.many)
+        found = _with_probabilities(named, model, activations, run.metadata.classes, run.metadata)
+        for answer, row in zip(found, rows, strict=True):
+            share = float((row == UNKNOWN).float().mean()) if len(row) else 1.0
+            yield replace(answer, unknown=round(share, 4))
+    if cut:
+        what = f"{cut:,} of {count:,} texts are longer than {longest} words; the rest of them is not read"
+        warnings.warn(what, stacklevel=2)
 
 
 def collect_texts(
     inputs: Sequence[str], columns: Columns, lines: Iterable[str], owner: str = "predict"
-) -> Iterator[str]:
-    """The given texts: those in files (tables, or a text in each line), `lines` for -, and any other string itself."""
+) -> Iterator[tuple[str, Row]]:
+    """The given texts: those in files (tables, or a text in each line), `lines` for -, and any other string itself.
+
+    Each comes with all cells of its row of a table.
+    """
     for each in inputs:
         named = bool(each) and (is_table(Path(each)) or Path(each).suffix == ".txt")
         if os.path.isdir(each) or (named and not os.path.isfile(each)):
@@ -206,7 +222,7 @@ def collect_texts(
     return chain([first], texts)
 
 
-def _texts_of(each: str, columns: Columns, lines: Iterable[str]) -> Iterable[str]:
+def _texts_of(each: str, columns: Columns, lines: Iterable[str]) -> Iterable[tuple[str, Row]]:
     if each == "-":
-        return (line.rstrip("\r\n").encode("utf-8", "replace").decode("utf-8") for line in lines)
-    return texts_in(Path(each), columns) if os.path.isfile(each) else [each]
+        return ((line.rstrip("\r\n").encode("utf-8", "replace").decode("utf-8"), {}) for line in lines)
+    return cells_in(Path(each), columns) if os.path.isfile(each) else [(each, {})]

@@ -19,10 +19,11 @@ from torchcaps.data.files import load_folder, load_idx, load_npz, read_idx
 from torchcaps.data.generated import PairSet
 from torchcaps.data.own import ArraySet, DatasetExamples, as_examples
 from torchcaps.data.pictures import pictures_in, read_picture
+from torchcaps.data.rows import is_table
 from torchcaps.data.smallnorb import read_norb, write_norb
 from torchcaps.data.sources import make_parts, open_data
 from torchcaps.data.split_file import read_names, row_finder, write_names
-from torchcaps.data.tables import Columns, is_table, load_table, texts_in
+from torchcaps.data.tables import Columns, cells_in, load_table, texts_in
 from torchcaps.data.texts import TextSet, Vocabulary, padded
 from torchcaps.data.vectors import WordVectors, read_vectors
 from torchcaps.data.viewpoints import viewpoint_split
@@ -48,6 +49,7 @@ __all__ = [
     "affine",
     "as_examples",
     "brightness",
+    "cells_in",
     "center_crop",
     "contrast",
     "crop",

@@ -12,7 +12,8 @@ from torchcaps.data.base import Data, ImageSet, Labeled, Splits, hold_out, in_cl
 from torchcaps.data.catalog import DATASETS, load_dataset
 from torchcaps.data.files import load_folder, load_idx, load_npz
 from torchcaps.data.pictures import Fit, Size, class_folders
-from torchcaps.data.tables import Columns, is_table, load_table
+from torchcaps.data.rows import is_table
+from torchcaps.data.tables import Columns, load_table
 
 # Names of the folders of a data set that is already split.
 PARTS = {"train": "train", "training": "train", "val": "validation", "valid": "validation", "validation": "validation"}
@@ -48,7 +49,8 @@ def open_data(
     elif path.is_dir():
         data = _open_folder(path, size, fit, color, columns, validation, seed)
     else:
-        expected = f"a folder with one subfolder for each class, an .npz, .csv, .tsv or .jsonl file, or {_names()}"
+        files = "an .npz, .csv, .tsv, .json, .jsonl or .parquet file"
+        expected = f"a folder with one subfolder for each class, {files}, or {_names()}"
         got = f"{source!r}, which is " + ("a file of another kind" if path.exists() else "none of these")
         raise input_error("data", expected, got, "Check the spelling and the folder you are in.")
     if size is None or (data.train if isinstance(data, Splits) else data).kind == "texts":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,11 +19,10 @@ from torchcaps._core.errors import InputError, input_error, shape_text
 from torchcaps._core.files import atomic_write, read_text
 from torchcaps.data.base import Batch, Labeled
 from torchcaps.data.disk_store import Names, Numbers, Records, pick
+from torchcaps.data.words import PADDING, UNKNOWN, beginning, make_tokenizer, tokenizers_package
 
-PADDING, UNKNOWN = "<pad>", "<unk>"  # words number 0 and 1
 MOST_BYTES = 1 << 30  # of a vocabulary
-# Contractions as in GloVe word vectors (do n't, it 's), words, and every other character by itself.
-WORD = r"n't\b|'\w+|\w+(?=n't\b)|\w+|[^\w\s]"
+FEWEST = 1000  # words, below which it says little that most occur once
 
 
 class Vocabulary:
@@ -38,31 +36,31 @@ class Vocabulary:
 
     @classmethod
     def build(
-        cls, texts: Iterable[str], more: Sequence[str] = (), size: int = 100_000, longest: int | None = None
+        cls,
+        texts: Iterable[str],
+        more: Sequence[str] = (),
+        size: int = 100_000,
+        longest: int | None = None,
+        tokens: str = "word",
     ) -> Vocabulary:
         """Build a vocabulary of the words of texts, the most frequent first, then `more`, in total at most `size`.
 
-        longest: the number of words of a text that will be read; words far behind are not counted.
+        longest: the number of words of a text that will be read; words far behind are not counted. tokens: "word"
+        (characters of scripts without spaces are words), "character", or "subword", which learns parts of words. A
+        warning tells where most words occur once.
         """
-        tokenizers = _tokenizers()
-        splitter = tokenizers.pre_tokenizers.Split(tokenizers.Regex(WORD), behavior="removed", invert=True)
-        normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.NFC(), tokenizers.normalizers.Lowercase()])
-        counts: Counter[str] = Counter()
-        for text in texts:
-            few = normalizer.normalize_str(_beginning(text, longest))
-            counts.update(word for word, _ in splitter.pre_tokenize_str(few))
-        words = [PADDING, UNKNOWN, *sorted(counts, key=lambda word: (-counts[word], word)), *more]
-        numbers = {word: number for number, word in enumerate(list(dict.fromkeys(words))[: max(2, size)])}
-        tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(numbers, unk_token=UNKNOWN))
-        tokenizer.normalizer = normalizer
-        tokenizer.pre_tokenizer = splitter
+        tokenizer, counts = make_tokenizer(texts, more, size, longest, tokens)
+        once = sum(count == 1 for count in counts.values())
+        if tokens == "word" and 2 * once > counts.total() >= FEWEST:
+            what = f"{once:,} of {counts.total():,} words occur only once, so that little can be learned from them"
+            warnings.warn(f"{what}: --tokens subword learns parts of words", stacklevel=2)
         return cls(tokenizer)
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
         """Load a vocabulary that `save` wrote to path."""
         try:
-            vocabulary = cls(_tokenizers().Tokenizer.from_str(read_text(path, MOST_BYTES)))
+            vocabulary = cls(tokenizers_package().Tokenizer.from_str(read_text(path, MOST_BYTES)))
             numbers = vocabulary.tokenizer.get_vocab()
             if [numbers.get(word) for word in (PADDING, UNKNOWN)] != [0, 1]:
                 raise ValueError(f"no {PADDING} and {UNKNOWN} as words number 0 and 1")
@@ -90,7 +88,7 @@ class Vocabulary:
 
     def encode(self, texts: Sequence[str], longest: int | None = None) -> list[Tensor]:
         """The token indices of each text; if longest is given, of long texts at least the first `longest`."""
-        given = [_beginning(text, longest) for text in texts]
+        given = [beginning(text, longest) for text in texts]
         found = self.tokenizer.encode_batch(given, add_special_tokens=False)
         return [torch.tensor(encoding.ids, dtype=torch.long) for encoding in found]
 
@@ -102,23 +100,6 @@ class Vocabulary:
         """Split a text into words, each with its start and end position."""
         offsets = self.tokenizer.encode(text, add_special_tokens=False).offsets
         return [(text[start:end], start, end) for start, end in offsets]
-
-
-def _beginning(text: str, longest: int | None) -> str:
-    """A prefix of the text that has more than `longest` words, to save time with very long lines."""
-    if longest is None or len(text) <= 40 * longest:
-        return text
-    words = text[: 40 * longest].split()
-    return " ".join(words) if len(words) > longest else text
-
-
-def _tokenizers() -> Any:
-    try:
-        import tokenizers
-    except ImportError:
-        remedy = "Run: pip install 'torchcaps[text]'."
-        raise input_error("texts", "the package tokenizers", "it not installed", remedy) from None
-    return tokenizers
 
 
 def padded(rows: Sequence[Tensor]) -> Tensor:
@@ -181,7 +162,7 @@ class TextSet(Labeled):
         if self.vocabulary is None:
             raise input_error("TextSet", "a vocabulary", "none", "Use dataclasses.replace(texts, vocabulary=...).")
         records, cut, longest = Records("texts"), 0, self.max_length
-        texts = (_beginning(text, longest) for text in self.texts)
+        texts = (beginning(text, longest) for text in self.texts)
         while few := list(islice(texts, 1000)):
             for row in self.vocabulary.encode(few, longest):
                 cut += longest is not None and len(row) > longest

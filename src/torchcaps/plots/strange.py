@@ -14,9 +14,9 @@ from torchcaps.plots.style import GRAY, PALETTE, plain, show_image
 
 
 def roc_figure(results: Mapping[str, Mapping[str, Roc]], strange: Mapping[str, InMemoryImages]) -> Figure:
-    """A panel for each kind of strange images, a line for each detector; the dotted line is at 5 % false alarms.
+    """A panel for each kind of strange examples, a line for each detector; the dotted line is at 5 % false alarms.
 
-    An example image and the legend are above each curve.
+    An example and the legend are above each curve. strange: images; none for texts.
     """
     across = 2 if len(results) == 4 else min(3, len(results))
     down = -(-len(results) // across)
@@ -32,15 +32,16 @@ def roc_figure(results: Mapping[str, Mapping[str, Roc]], strange: Mapping[str, I
         axes.plot([0, 1], [0, 1], color=GRAY, linewidth=0.8, linestyle="--")
         axes.axvline(FALSE_ALARMS, color=GRAY, linewidth=0.8, linestyle=":")
         head.set_title(plain(kind), fontsize=11, parse_math=False)
-        axes.set_xlabel("known images taken for strange")
-        axes.set_ylabel("strange images found")
+        axes.set_xlabel("known examples taken for strange")
+        axes.set_ylabel("strange examples found")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(PercentFormatter(1))
         axes.set_aspect("equal")
         axes.set_xlim(-0.02, 1.02)
         axes.set_ylim(-0.02, 1.02)
         axes.spines[["top", "right"]].set_visible(False)
-        show_image(head.inset_axes((0, 0, 0.28, 1)), strange[kind].images[0])
+        if kind in strange:
+            show_image(head.inset_axes((0, 0, 0.28, 1)), strange[kind].images[0])
         head.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8, loc="center right")
         head.set_axis_off()
     return figure

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, fontManager, get_font
+from matplotlib.text import Text
 from torch import Tensor
 
 from torchcaps._core.files import atomic_write
@@ -27,10 +30,35 @@ def save_figures(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # drawn as a box
         for name, figure in figures.items():
+            _use_fonts(figure)
             content = io.BytesIO()
             figure.savefig(content, dpi=130, format=Path(name).suffix[1:])
             atomic_write(folder / name, content.getvalue())
     return [folder / name for name in figures]
+
+
+def _use_fonts(figure: Figure) -> None:
+    """Let texts with letters that the usual font lacks, such as Chinese, use an installed font that has them."""
+    for text in figure.findobj(Text):
+        lacking = "".join(sorted(set(text.get_text()) - _letters(findfont("DejaVu Sans")) - {"\n"}))
+        font = _font_with(lacking) if lacking else None
+        if font is not None:
+            text.set_fontfamily([*text.get_fontfamily(), font])
+
+
+@cache
+def _letters(path: str) -> frozenset[str]:
+    """The characters that a font file has."""
+    try:
+        return frozenset(map(chr, get_font(path).get_charmap()))
+    except (OSError, RuntimeError):  # a font that FreeType does not read
+        return frozenset()
+
+
+@cache
+def _font_with(letters: str) -> str | None:
+    """The name of an installed font that has all of these letters; None if there is none."""
+    return next((font.name for font in fontManager.ttflist if set(letters) <= _letters(font.fname)), None)
 
 
 def save_frames(figures: Sequence[Figure], path: Path, seconds: Sequence[float]) -> Path:

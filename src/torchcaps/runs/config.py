@@ -53,7 +53,7 @@ class TrainConfig:
 
     data: Annotated[Positional[str], arg(metavar="DATA")] = "mnist-5k"
     """A name (torchcaps list datasets), a folder with a subfolder of pictures for each class, an .npz or idx files, or
-    a table of texts (.csv, .tsv, .jsonl)."""
+    a table of texts (.csv, .tsv, .json, .jsonl, .parquet)."""
     out: Folder = None
     """The run folder to create; default: a new one under runs/."""
 
@@ -112,13 +112,18 @@ class TrainConfig:
     """azimuth or elevation: train on some viewpoints only; evaluate then reports familiar and novel viewpoints."""
 
     text: Name = None
-    """Column of a table with texts; default: text."""
+    """Column of a table with texts: its name, or its number if the table has no header; default: text."""
     label: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME", help_behavior_hint="")] = ()
     """Column of labels; default: label. Repeated: one column with 0 or 1 for each class."""
     separator: Name = None
     """Separator between the labels of a cell, if it may hold any number of them."""
-    encoding: Annotated[str, arg(metavar="NAME")] = "utf-8"
-    """Encoding of a table."""
+    encoding: Name = None
+    """Encoding of a table; default: told from its bytes."""
+    delimiter: Name = None
+    """Character between the cells of a table, such as ";" or tab; default: found in its first lines."""
+    tokens: Annotated[Literal["word", "character", "subword"] | None, arg(metavar="NAME", help_behavior_hint="")] = None
+    """How texts are cut: word (of Chinese, Japanese, Thai and other scripts without spaces, every character),
+    character, or subword (parts of words, learned from the training texts); default: word."""
     vectors: Name = None
     """Pretrained word vectors: glove-6b-50d (needs torchcaps[vectors]) or a file in GloVe's text format; default:
     random initialization."""

@@ -107,6 +107,8 @@ def resolve(
     if several or texts:
         recipe["augment"] = "none"
         recipe.pop("loss", None)
+    if texts:
+        recipe["tokens"] = "word"
     if config.preset in ("default", "best") and classes > MANY_CLASSES and not several and _independent(config):
         recipe["loss"] = "cross-entropy"
     recipe = _added(recipe, _for_data(config))
@@ -145,8 +147,12 @@ def _check_kind(config: TrainConfig, texts: bool) -> None:
         got = f"{config.model}, which is for {other}"
         raise input_error("train", f"a model for {kind}", got, _one_of(models_for(kind)))
     useless: tuple[str, ...] = ("encoder", "size", "color", "viewpoint", "augment", "reconstruction")
-    useless = useless if texts else ("text", "label", "separator", "vectors", "max_length", "encoding", "tune")
-    plain = (None, (), "none", 0.0, "utf-8") if texts else (None, (), "utf-8", True)
+    useless = (
+        useless
+        if texts
+        else ("text", "label", "separator", "vectors", "max_length", "encoding", "delimiter", "tokens", "tune")
+    )
+    plain = (None, (), "none", 0.0) if texts else (None, (), True)
     given = [name for name in useless if getattr(config, name) not in plain]
     if given:
         option = "--" + given[0].replace("_", "-")
@@ -190,6 +196,9 @@ def check_imports(owner: str, config: TrainConfig) -> None:
 
 def check_given(config: TrainConfig) -> None:
     """Raise an `InputError` for invalid options, before any work is done."""
+    if config.vectors is not None and config.tokens not in (None, "word"):
+        got = f"{config.tokens} beside it"
+        raise input_error("--vectors", "words as --tokens", got, "Drop --vectors or --tokens.")
     if config.model is not None:
         check_choice("train", "model", config.model, list(MODELS))
         check_choice("train", "preset", config.preset, list(MODELS[config.model].recipes))

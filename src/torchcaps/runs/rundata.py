@@ -12,14 +12,15 @@ from torchcaps.runs.config import TrainConfig
 
 # The options that `read_data` uses.
 READ = (
-    "data", "data_dir", "size", "fit", "color", "text", "label", "separator", "encoding", "validation", "seed",
-    "viewpoint", "deduplicate",
+    "data", "data_dir", "size", "fit", "color", "text", "label", "separator", "encoding", "delimiter", "validation",
+    "seed", "viewpoint", "deduplicate",
 )  # fmt: skip
 
 
 def columns_of(config: TrainConfig) -> Columns:
     """The columns of texts and labels in a table."""
-    return Columns(config.text or "text", config.label or ("label",), config.separator, config.encoding)
+    label = config.label or ("label",)
+    return Columns(config.text or "text", label, config.separator, config.encoding, config.delimiter)
 
 
 def read_data(config: TrainConfig) -> Labeled | Splits:

@@ -96,7 +96,9 @@ def _begin(config: TrainConfig, held: ExitStack) -> tuple[Run, Splits, Model]:
         lock_new(folder, held)
         return run.begin(parts), parts, model
     vectors = None if config.vectors is None else read_vectors(config.vectors)
-    vocabulary = Vocabulary.build(train.texts, () if vectors is None else vectors.words, longest=config.max_length)
+    more = () if vectors is None else vectors.words
+    tokens = required(config.tokens)
+    vocabulary = Vocabulary.build(train.texts, more, longest=config.max_length, tokens=tokens)
     run, model = draft(config, parts, len(vocabulary), None if vectors is None else vectors.vectors.shape[1])
     _tell_of_many(config, parts, many)
     lock_new(folder, held)

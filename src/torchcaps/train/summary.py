@@ -11,6 +11,7 @@ from torchcaps.analysis.evaluate import evaluate
 from torchcaps.data import DATASETS, ImageSet, Labeled, Splits
 from torchcaps.data.copies import copies_between
 from torchcaps.data.kinds import picture_kind
+from torchcaps.data.words import spaceless
 from torchcaps.models.encoders import Encoder
 from torchcaps.runs.config import TrainConfig
 from torchcaps.runs.run import Run
@@ -56,6 +57,8 @@ def data_summary(parts: Splits) -> list[str]:
     listed = f" ({named}{more})" if counts else ""
     shape = getattr(train, "image_shape", None)
     drawn = "" if shape is None else f"; {shape[1]} x {shape[2]} {_channels(shape[0])}"
+    if getattr(train, "vocabulary", None) is not None and len(train):
+        drawn = f"; a median of {int(train.lengths.median())} words"
     pairs = zip(sizes, ("to train", "to validate", "to test"), strict=True)
     divided = ", ".join(f"{size:,} {aim}" for size, aim in pairs if size)
     first = f"{len(train.classes)} classes, {sum(sizes):,} {what}{listed}; {divided}{drawn}"
@@ -63,14 +66,20 @@ def data_summary(parts: Splits) -> list[str]:
 
 
 def recipe_summary(parts: Splits, config: TrainConfig) -> str | None:
-    """A line on the options of training and the kind of pictures that they were chosen for; None for other data."""
+    """A line on the options of training and the kind of pictures or texts that they are for; None for other data."""
     kind = picture_kind(parts.train)
-    if kind is None:
+    found = None if kind is None else f"the pictures look like {kind}"
+    if parts.train.kind == "texts":
+        found = "the texts have spaces between words"
+        if spaceless(parts.train.texts):
+            found = "the texts have no spaces between words, so that characters count as words"
+    if found is None:
         return None
-    said = [f"model {config.model}", *config.option, f"augment {config.augment}"]
+    said = [f"model {config.model}", *config.option]
+    said += [f"augment {config.augment}"] if kind is not None else [f"tokens {config.tokens}"]
     said += [f"loss {config.loss}"] if config.loss else []
     said += [f"{config.epochs} epochs", f"batch size {config.batch_size}", f"rate {config.lr:g}"]
-    return f"the pictures look like {kind}: {', '.join(said)}"
+    return f"{found}: {', '.join(said)}"
 
 
 def _counts(parts: Splits) -> dict[str, int]:

@@ -29,7 +29,7 @@ analyze a network:
   health RUN       measure routing in a trained network, and the accuracy without parts of it
   attack RUN       accuracy under adversarial attacks
   jumble RUN       confidence on images whose parts are shuffled
-  strange RUN      detection of out-of-distribution images
+  strange RUN      detection of out-of-distribution images and texts
   similar RUN ...  find similar texts
   compare DATA     train variants with several seeds and test whether they differ
   viewpoint DATA   train on some viewpoints, test on others, against a second network

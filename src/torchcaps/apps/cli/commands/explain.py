@@ -62,7 +62,7 @@ def explain_command(words: list[str]) -> None:
     from torchcaps._core.files import atomic_write
     from torchcaps.analysis.explain import colored, explain_texts, html_page
 
-    texts = list(texts_of("explain", options, run))
+    texts = [text for text, _ in texts_of("explain", options, run)]
     found = explain_texts(run, texts, top=options.top)
     if options.html is not None:
         options.html.parent.mkdir(parents=True, exist_ok=True)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torchcaps.analysis.predict import Prediction
+    from torchcaps.data.rows import Row
 
 UNKNOWN = "do not know"
 
@@ -40,7 +41,8 @@ class Predict(TextInputs):
     threshold: Annotated[float | None, arg(metavar="P", help_behavior_hint="")] = None
     """Answer "do not know" where the probability of the class is below P."""
     csv: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
-    """Also write a CSV table: input, class, probability, and the probability of every class."""
+    """Also write a CSV table: input, class, probability, and the probability of every class; rows of a table keep its
+    columns."""
 
 
 def predict_command(words: list[str]) -> None:
@@ -61,15 +63,17 @@ def predict_command(words: list[str]) -> None:
     run = Run.open(options.run)
     files = [Path(name) for name in options.inputs]
     found: Iterator[Any]
+    cells: list[Row] = []  # of the tables that texts come from
     if run.metadata.kind != "texts":
         found = picture_answers(run, files, device=device)
     else:
-        found = text_answers(run, texts_of("predict", options, run), device=device)
+        texts = _noted(texts_of("predict", options, run), cells if options.csv is not None else None)
+        found = text_answers(run, texts, device=device)
     first = next(found)  # errors come before any output
     _check(options, first)
     found = (_told(answer, options) for answer in chain([first], found))
     if options.csv is not None:
-        found = _written(found, options.csv)
+        found = _written(found, options.csv, cells)
     if options.json:
         print("[")
         for number, answer in enumerate(found):
@@ -78,7 +82,8 @@ def predict_command(words: list[str]) -> None:
         return
     if run.metadata.kind == "texts":
         for answer in found:
-            print(f"{shown(', '.join(answer.labels)) or '-':<16}  {_sure(answer):<10}  {shortened(answer.source)}")
+            told = f"{shown(', '.join(answer.labels)) or '-':<16}  {_sure(answer):<10}"
+            print(f"{told}  {answer.unknown:>4.0%} unknown  {shortened(answer.source)}")
         return
     width = max(4, *(len(shown(name)) for name in collect(files)))
     word = "confidence" if first.probabilities is None else "probability"
@@ -104,7 +109,10 @@ def _check(options: Predict, answer: Prediction) -> None:
 
 
 def _told(answer: Prediction, options: Predict) -> Prediction:
-    """The prediction as --top-k and --threshold want it."""
+    """The prediction as --top-k and --threshold want it. A text of which no word is known has no answer."""
+    if answer.unknown == 1:
+        first = None if answer.probabilities is None else answer.probabilities[:1]
+        return replace(answer, labels=(UNKNOWN,), confidence=answer.confidence[:1], probabilities=first)
     if answer.probabilities is None:
         return answer
     if options.threshold is not None and answer.probabilities[0] < options.threshold:
@@ -120,8 +128,16 @@ def _sure(answer: Prediction) -> str:
     return ", ".join(f"{value:.2f}" for value in values)
 
 
-def _written(found: Iterator[Prediction], path: Path) -> Iterator[Prediction]:
-    """The same predictions; when all are there, they are in a CSV file too."""
+def _noted(texts: Iterator[tuple[str, Row]], cells: list[Row] | None) -> Iterator[str]:
+    """The texts; if a list is given, the cells of their rows are added to it."""
+    for text, row in texts:
+        if cells is not None:
+            cells.append(row)
+        yield text
+
+
+def _written(found: Iterator[Prediction], path: Path, cells: list[Row]) -> Iterator[Prediction]:
+    """The same predictions; when all are there, they are in a CSV file too, after the cells of their rows, if any."""
     answers = []
     for answer in found:
         answers.append(answer)
@@ -129,12 +145,16 @@ def _written(found: Iterator[Prediction], path: Path) -> Iterator[Prediction]:
     classes = sorted(name for name, _ in answers[0].likely)
     file = io.StringIO()
     table = csv.writer(file, lineterminator="\n")
-    table.writerow(["input", "class", "probability", *(csv_cell(f"probability of {name}") for name in classes)])
-    for answer in answers:
+    columns = list(dict.fromkeys(name for row in cells for name in row))
+    texts = ["unknown words"] if answers[0].unknown is not None else []
+    shares = [f"probability of {name}" for name in classes]
+    table.writerow(map(csv_cell, [*columns, "input", "class", "probability", *texts, *shares]))
+    for answer, row in zip(answers, cells or [{}] * len(answers), strict=True):
         likely = dict(answer.likely)
         sure = answer.confidence if answer.probabilities is None else answer.probabilities
-        cells = (csv_cell(answer.source), csv_cell("; ".join(answer.labels)))
-        table.writerow([*cells, "; ".join(map(str, sure)), *(likely[name] for name in classes)])
+        own = ["" if row.get(name) is None else csv_cell(str(row[name])) for name in columns]
+        told = [csv_cell(answer.source), csv_cell("; ".join(answer.labels)), "; ".join(map(str, sure))]
+        table.writerow([*own, *told, *([answer.unknown] if texts else []), *(likely[name] for name in classes)])
     atomic_write(path, file.getvalue())
 
 
@@ -143,4 +163,8 @@ def _as_dict(answer: Prediction, kind: str) -> dict[str, object]:
     told: dict[str, object] = {"labels": answer.labels, "confidence": answer.confidence}
     if answer.probabilities is not None:
         told |= {"probabilities": answer.probabilities, "likely": dict(answer.likely)}
-    return {"text": answer.source, **told} if kind == "texts" else {"file": answer.source, **told, "fits": answer.fits}
+    return (
+        {"text": answer.source, **told, "unknown": answer.unknown}
+        if kind == "texts"
+        else {"file": answer.source, **told, "fits": answer.fits}
+    )

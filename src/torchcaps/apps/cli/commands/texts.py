@@ -15,6 +15,7 @@ from torchcaps.runs.config import Name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from torchcaps.data.rows import Row
     from torchcaps.runs.run import Run
 
 
@@ -26,18 +27,22 @@ class TextInputs:
     """Texts, files of texts (tables, or a text in each line), or - for the lines of standard input."""
     text: Name = None
     """Column of a table with texts; default: as in training."""
-    encoding: Annotated[str, arg(metavar="NAME")] = "utf-8"
-    """Encoding of text files."""
+    encoding: Name = None
+    """Encoding of text files; default: told from their bytes."""
+    delimiter: Name = None
+    """Character between the cells of a table; default: as in training."""
     json: bool = False
     """Print JSON instead of a table."""
 
 
-def texts_of(command: str, options: TextInputs, run: Run) -> Iterator[str]:
-    """The texts that were given to a command."""
+def texts_of(command: str, options: TextInputs, run: Run) -> Iterator[tuple[str, Row]]:
+    """The texts that were given to a command, each with all cells of its row of a table."""
     from torchcaps.analysis.predict import collect_texts
     from torchcaps.runs.rundata import columns_of
 
-    columns = columns_of(replace(run.config, text=options.text or run.config.text, encoding=options.encoding))
+    text = options.text or run.config.text
+    delimiter = run.config.delimiter if options.delimiter is None else options.delimiter
+    columns = columns_of(replace(run.config, text=text, delimiter=delimiter, encoding=options.encoding))
     return collect_texts(options.inputs, columns, sys.stdin, command)
 
 
@@ -49,7 +54,7 @@ def run_on_texts(command: str, options: TextInputs) -> tuple[Run, list[str]]:
     run = Run.open(options.run)
     if run.metadata.kind != "texts":
         raise input_error(command, "a run on texts", f"one on {run.metadata.kind}", "Train on texts.")
-    return run, list(texts_of(command, options, run))
+    return run, [text for text, _ in texts_of(command, options, run)]
 
 
 def shortened(text: str, most: int = 90) -> str:
