@@ -30,6 +30,7 @@ __all__ = [
     "reconstruction_loss",
     "spread_loss",
     "spread_margin",
+    "weighs_absent",
 ]
 
 # The kinds of activations and the default loss of each. length: of a squashed vector. logistic: of a cost. share: all
@@ -118,6 +119,13 @@ def loss_of_classes(kind: str | None, readout: str) -> Callable[[Capsules, Tenso
     """
     name = kind or READOUTS[readout]
     return lambda capsules, labels: class_loss(name, Answer(capsules, labels, readout))
+
+
+def weighs_absent(kind: str) -> bool:
+    """Whether a loss of this name depends on the weight of absent classes. kind: a key of `LOSSES`."""
+    capsules, labels = Capsules(torch.full((1, 2, 1), 0.5), torch.full((1, 2), 0.5)), torch.zeros(1, dtype=torch.long)
+    none, full = (LOSSES[kind](Answer(capsules, labels, "length", down_weight=weight)) for weight in (0.0, 1.0))
+    return bool(none != full)
 
 
 def check_several(owner: str, readout: str) -> None:

@@ -16,7 +16,7 @@ from torchcaps._core.errors import check_choice, check_positive, input_error
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import SQUASHES, agree, combine, length, squash, squash_potential
 from torchcaps.routing.base import Routing
-from torchcaps.routing.checks import Choice, Control, Range, Switch
+from torchcaps.routing.checks import Choice, Control, Range, Switch, check_idle
 from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.votes.algebra import Votes
 
@@ -52,6 +52,7 @@ class Dynamic(Routing):
         super().__init__(iterations, **competition)
         check_choice(self.name, "squash", squash, list(SQUASHES))
         check_positive(self.name, "sharpness", sharpness)
+        check_idle(self.name, "with hard=True", sharpness=self.hard and sharpness != 1)
         self.squash = squash
         self.accumulate = accumulate
         self.sharpness = sharpness

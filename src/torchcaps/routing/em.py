@@ -15,7 +15,7 @@ from torch.nn.functional import logsigmoid
 
 from torchcaps._core.errors import check_choice, check_positive, check_range, input_error
 from torchcaps._core.types import Activations, Couplings
-from torchcaps.routing.checks import Choice, Control, Range
+from torchcaps.routing.checks import Choice, Control, Range, check_idle
 from torchcaps.routing.fused import has_kernel
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
 from torchcaps.votes.algebra import Votes
@@ -132,8 +132,20 @@ class EM(Gaussian):
         self.log_gain: nn.Parameter | None = None  # of the inverse temperature
         self.learned_temperature = learned_temperature
         if variant == 1:
-            if learned_temperature:
-                raise input_error(self.name, "no learned_temperature with variant=1", "both", "Drop one of them.")
+            costs = {
+                "beta_use": beta_use,
+                "beta_active": beta_active,
+                "beta_active_scale": beta_active_scale,
+                "inverse_temperature": inverse_temperature,
+            }
+            check_idle(
+                self.name,
+                "with variant=1",
+                beta_per_dimension=beta_per_dimension,
+                inverse_temperature_decay=inverse_temperature_decay != 0.95,
+                learned_temperature=learned_temperature,
+                **{word: chosen(word, value) != EM_PRESETS[preset][word] for word, value in costs.items()},
+            )
             return
         if out_capsules is None or (beta_per_dimension and out_dim is None):
             got = f"out_capsules={out_capsules}" + (f" and out_dim={out_dim}" if beta_per_dimension else "")
