@@ -47,14 +47,14 @@ EM_PRESETS: dict[str, dict[str, float]] = {
 class EM(Gaussian):
     """EM routing with learned costs.
 
-    variant: 1 is a plain mixture (pi_j weights parents: `gaussian` with diagonal covariance); in 2 the parent's
-    activation replaces pi_j; in 3 child activations weight the votes too; in 4 (the paper) the cost of a parent is
-    multiplied by its mass. preset: "paper", or the official code's "official" (convolutional layers) and
-    "official-class" (the last layer); other arguments override it. Left out, it is the paper's, with initial values
-    that `calibrate` may change. inverse_temperature: the limit for infinitely many iterations; iteration t uses it
-    times 1 - inverse_temperature_decay^(t+1). It is a buffer, which may be raised while training. learned_temperature:
-    learn a factor of it, one for the layer, which starts at one. damping: the fraction of the previous mean in the new
-    one.
+    variant: 1 is a plain mixture (`gaussian` with diagonal covariance) of children that all count alike, without betas
+    and temperature; in 2 the parent's activation replaces pi_j; in 3 child activations weight the votes too; in 4 (the
+    paper) the cost of a parent is multiplied by its mass. preset: "paper", or the official code's "official"
+    (convolutional layers) and "official-class" (the last layer); other arguments override it. Left out, it is the
+    paper's, with initial values that `calibrate` may change. inverse_temperature: the limit for infinitely many
+    iterations; iteration t uses it times 1 - inverse_temperature_decay^(t+1). It is a buffer, which may be raised while
+    training. learned_temperature: learn a factor of it, one for the layer, which starts at one. damping: the fraction
+    of the previous mean in the new one.
 
     out_capsules: the number of parents, for the learned betas (not needed by variant 1); out_dim: their pose size,
     needed with beta_per_dimension. beta_use, beta_active: initial values of learned costs, one for each parent
@@ -122,7 +122,7 @@ class EM(Gaussian):
         check_range(self.name, "inverse_temperature_decay", inverse_temperature_decay, 0, 1)
         self.variant = variant
         self.readout = "share" if variant == 1 else "logistic"
-        self.uses_activations = variant != 2
+        self.uses_activations = variant >= 3
         self.inverse_temperature_decay = inverse_temperature_decay
         self.damping = chosen("damping", damping)
         check_range(self.name, "damping", self.damping, 0, 1)
