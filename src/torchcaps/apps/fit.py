@@ -77,13 +77,13 @@ def fit(
     reconstruction are those of the model's recipe. epochs: passes through the training data. batch_size: examples in a
     batch. accumulate: batches that are combined for one step. lr: the highest learning rate. encoder_lr: that of an
     encoder of `load_encoder`; left out, it is frozen, and its features are computed once. schedule: "one-cycle",
-    "exponential", "slow-exponential" or "constant". weight_decay: of AdamW. loss: a name in `LOSSES`; default: that of
-    the recipe, or else the default of the activations. down_weight: the weight of absent classes in the margin loss.
-    balance: weigh examples such that every class counts the same.
-    reconstruction: the weight of the reconstruction error of a decoder. augment: a name in `data.AUGMENTATIONS`; left
-    out, "affine" for images from files or by name with one label each, otherwise "none". patience: stop after so many
-    epochs without a better validation accuracy. validation: the fraction to hold out. seed: of the split, the order and
-    the augmentation. device: "auto", "cpu", "cuda" or "mps". precision: "float32", "float16" or "bfloat16". workers:
+    "exponential", "slow-exponential", "epoch-exponential" or "constant". weight_decay: of AdamW. loss: a name in
+    `LOSSES`; default: that of the recipe, or else the default of the activations. down_weight: the weight of absent
+    classes in the margin loss. balance: weigh examples such that every class counts the same. reconstruction: the
+    weight of the reconstruction error of a decoder. augment: a name in `data.AUGMENTATIONS`; left out, "affine" for
+    images from files or by name with one label each, otherwise "none". patience: stop after so many epochs without a
+    better validation accuracy. validation: the fraction to hold out. seed: of the split, the order and the
+    augmentation. device: "auto", "cpu", "cuda" or "mps". precision: "float32", "float16" or "bfloat16". workers:
     processes that load batches; default: 2 on a GPU for a Dataset or data on disk, otherwise 0. compile: train with
     torch.compile.
     """

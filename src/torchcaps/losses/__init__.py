@@ -67,9 +67,10 @@ class Answer:
         return torch.logit(self.capsules.activations, eps=1e-6)
 
 
-def _margin(answer: Answer, labels: Tensor) -> Tensor:
-    losses = margin_loss(answer.capsules.activations, labels, down_weight=answer.down_weight, reduction="none")
-    return answer.mean(losses)
+def _margin(answer: Answer, labels: Tensor, convention: str = "paper") -> Tensor:
+    down = answer.down_weight
+    active = answer.capsules.activations
+    return answer.mean(margin_loss(active, labels, down_weight=down, reduction="none", convention=convention))
 
 
 def _spread(answer: Answer) -> Tensor:
@@ -88,6 +89,7 @@ def _cross_entropy(answer: Answer) -> Tensor:
 # The losses of `train --loss`. Entries may be added; `answer.mean` weighs the losses of examples.
 LOSSES: dict[str, Callable[[Answer], Tensor]] = {
     "margin": lambda it: _margin(it, it.labels),
+    "official-margin": lambda it: _margin(it, it.labels, "official"),
     "spread": _spread,
     "nll": _nll,
     "cross-entropy": _cross_entropy,

@@ -27,7 +27,13 @@ class CapsNet(CapsuleModel):
         "default": {**COMMON, "batch_size": 128, "lr": 2e-3},
         "best": {**COMMON, "batch_size": 128, "lr": 2e-3, "epochs": 50},
         "paper": {**SABOUR, "epochs": 50, "augment": "shift"},
+        "code": {**SABOUR, "epochs": 50, "augment": "shift", "loss": "official-margin", "option": ("bias=true",)},
     }
+
+    @classmethod
+    def recipe(cls, preset: str, routing: str | None) -> Recipe:
+        own = routing in (None, "dynamic", "uniform")  # others have no bias, and other losses
+        return super().recipe("paper" if preset == "code" and not own else preset, routing)
 
     def __init__(
         self,

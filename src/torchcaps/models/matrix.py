@@ -72,6 +72,7 @@ class MatrixCapsules(CapsuleModel):
         # If the routing does not use activations, primary poses are squashed, and their lengths stand for activations.
         kind = "matrix" if routing_like(routing, options).uses_activations else "vector"
         options = {"votes": "matrix", "routing": routing, **options}
+        last = {**options, "preset": "official-class"} if options.get("preset") == "official" else options
         stem += [nn.Conv2d(image_shape[0], a, 5, stride=2), *([nn.BatchNorm2d(a)] if batch_norm else []), nn.ReLU()]
         super().__init__(
             image_shape,
@@ -81,7 +82,7 @@ class MatrixCapsules(CapsuleModel):
             [
                 ConvCapsules2d(b, c, 16, 16, 3, stride=2, **options),
                 ConvCapsules2d(c, d, 16, 16, 3, **options),
-                ClassCapsules(d, classes, 16, 16, coordinates=coordinates, **options),
+                ClassCapsules(d, classes, 16, 16, coordinates=coordinates, **last),
             ],
             make_decoder(decoder, classes, image_shape),
         )

@@ -110,7 +110,7 @@ def resolve(
     if config.preset in ("default", "best") and classes > MANY_CLASSES and not several and _independent(config):
         recipe["loss"] = "cross-entropy"
     recipe = _added(recipe, _for_data(config))
-    own = {text.partition("=")[0] for text in config.option}
+    own = {text.partition("=")[0] for text in config.option} | ({"dim"} if config.vectors is not None else set())
     more = tuple(text for text in recipe.pop("option", ()) if text.partition("=")[0] not in own)
     config = dataclasses.replace(config, option=config.option + more)
     readout = readout_with(required(config.model), config.model_options())
