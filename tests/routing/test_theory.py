@@ -1,7 +1,9 @@
 """Theory as tests, for routings by inner product: what the derivations in docs/routing.md say must hold to rounding."""
 
 import math
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +15,25 @@ from tests.oracles.common import norm
 from tests.oracles.dynamic import first_step_closed_form, lagrangian, potential
 from tests.routing.drawn import SIZES, assert_never_rises, votes_of
 from torchcaps.routing.competition import divergence
+
+PAGES = Path(__file__).parents[2]
+
+
+def test_the_routings_with_an_objective_are_those_of_the_documents():
+    rows = re.findall(
+        r"^\| `(\w+)` \|[^|]*\|[^|]*\| (.*) \|$", (PAGES / "docs" / "routing.md").read_text(), re.MULTILINE
+    )
+    told = {name: cell for name, cell in rows if name in tc.ROUTINGS and "iterations" in tc.routing_options(name)}
+    sizes = {"in_capsules": 7, "out_capsules": 3, "out_dim": 5}
+    found = {}
+    for name in told:
+        known = {word: size for word, size in sizes.items() if word in tc.routing_options(name)}
+        found[name] = tc.make_routing(name, **known).double().trace(votes_of())[0].objective is not None
+    assert {name: not cell.startswith("none") for name, cell in told.items()} == found
+    assert len(found) == 9
+    assert sum(found.values()) == 7
+    assert "seven of eleven" in " ".join((PAGES / "README.md").read_text().split())
+
 
 # Algorithm 1
 
