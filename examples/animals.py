@@ -71,7 +71,7 @@ def draw(path: Path) -> None:
     figure, axes = plt.subplots(1, len(SCENES), figsize=(10.5, 4.2), layout="constrained")
     for panel, (scene, names), height in zip(axes, SCENES.items(), heights, strict=True):
         last = watch(names)[-1].routed
-        panel.imshow(last.couplings, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        panel.imshow(last.couplings.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
         for i, row in enumerate(last.couplings.tolist()):
             for j, share in enumerate(row):
                 panel.text(j, i, f"{share:.2f}", ha="center", va="center", color="white" if share > 0.5 else "black")
