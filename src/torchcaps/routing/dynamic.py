@@ -52,7 +52,8 @@ class Dynamic(Routing):
         super().__init__(iterations, **competition)
         check_choice(self.name, "squash", squash, list(SQUASHES))
         check_positive(self.name, "sharpness", sharpness)
-        check_idle(self.name, "with hard=True", sharpness=self.hard and sharpness != 1)
+        usual = self.options().get("sharpness", sharpness)
+        check_idle(self.name, "with hard=True", sharpness=self.hard and sharpness != usual)
         self.squash = squash
         self.accumulate = accumulate
         self.sharpness = sharpness

@@ -82,7 +82,8 @@ class KDE(Routing):
         for word, value in (("bandwidth", bandwidth), ("sharpness", sharpness), ("mass_floor", mass_floor)):
             check_positive(self.name, word, value)
         check_range(self.name, "tolerance", tolerance, 0)
-        check_idle(self.name, "with hard=True", sharpness=self.hard and sharpness != 2)
+        usual = self.options().get("sharpness", sharpness)
+        check_idle(self.name, "with hard=True", sharpness=self.hard and sharpness != usual)
         self.kernel = kernel
         self.bandwidth = bandwidth
         self.sharpness = sharpness

@@ -67,7 +67,8 @@ class KMeans(Routing):
         check_choice(self.name, "distance", distance, ["euclidean", "inner"])
         check_positive(self.name, "sharpness", sharpness)
         check_positive(self.name, "mass_floor", mass_floor)
-        check_idle(self.name, "with hard=True", sharpness=self.hard and sharpness != 1)
+        usual = self.options().get("sharpness", sharpness)
+        check_idle(self.name, "with hard=True", sharpness=self.hard and sharpness != usual)
         self.parents_are_means = self.translation_equivariant = distance == "euclidean"
         self.readout = "share" if self.parents_are_means else "length"
         self.distance = distance
