@@ -1,11 +1,12 @@
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 import torch
 from hypothesis import settings
 
 from tests.support.browser import chromium, open_page  # noqa: F401  # fixtures
+from tests.support.citations import called, calls, citations
 from tests.support.runs import frozen, pictures, resnet, trained  # noqa: F401  # fixtures
 from torchcaps.votes.native import backend, build, describe
 
@@ -21,6 +22,20 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # threads of several workers on the sam
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """A test that docs/papers.md cites must call the code that it is cited for; one with cases, in each case some."""
+    cited = [each for each in citations() if pyfuncitem.originalname in each.tests]
+    if not cited:
+        return (yield)
+    with calls() as seen:
+        result = yield
+    missed = [each.code for each in cited if not called(each, seen)]
+    allowed = len(cited) - 1 if hasattr(pyfuncitem, "callspec") else 0
+    assert len(missed) <= allowed, f"docs/papers.md cites this test for {missed}, which it does not call"
+    return result
 
 
 @pytest.fixture

@@ -51,6 +51,20 @@ def test_paper_presets_are_the_papers():
     assert (hinton.lr, hinton.batch_size, hinton.weight_decay, hinton.reconstruction) == (3e-3, 64, 2e-7, 0)
 
 
+def test_word_vectors_bring_their_own_size_beside_the_papers_preset():
+    config = TrainConfig(model="text-a", preset="paper")
+    assert "dim=300" in resolve(config, 100, texts=True).option
+    with_vectors = dataclasses.replace(config, vectors="glove-6b-50d")
+    assert "dim=300" not in resolve(with_vectors, 100, texts=True).option
+
+
+def test_the_code_preset_of_capsnet_is_the_papers_for_other_routings():
+    config = resolve(TrainConfig(model="capsnet", preset="code"), 100)
+    assert (config.loss, config.option) == ("official-margin", ("bias=true",))
+    config = resolve(TrainConfig(model="capsnet", preset="code", routing="em"), 100)
+    assert (config.loss, config.option) == (None, ())
+
+
 def test_pairs_take_any_model_and_preset_without_augmentation():
     for model in IMAGE_MODELS:
         for preset in MODELS[model].recipes:

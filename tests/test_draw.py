@@ -88,6 +88,20 @@ def test_mistakes_in_clusters(capsys, words, said):
 
 
 @pytest.mark.parametrize("routing", ["dynamic", "em"])
+def test_model_of_a_run(capsys, runs, routing):
+    assert run("draw", "model", "--run", runs / routing, "--example", 1) == 0
+    said = capsys.readouterr()
+    names = [line.split("  ")[0] for line in said.out.splitlines()]
+    assert names[:3] == ["image", "feature map", "primary capsules"]
+    assert "class capsules" in names
+    assert said.err.endswith("picture: model.png\n")
+    assert run("draw", "model", "--run", runs / routing, "--json") == 0
+    told = json.loads(capsys.readouterr().out)["stages"]
+    assert [stage["name"] for stage in told] == names
+    assert told[0]["how"] == ""
+
+
+@pytest.mark.parametrize("routing", ["dynamic", "em"])
 def test_convergence_of_a_run(capsys, runs, routing):
     assert run("draw", "convergence", "--run", runs / routing, "--out", "near.png") == 0
     said = capsys.readouterr()
@@ -156,7 +170,7 @@ def test_viewpoints_are_drawn(capsys, monkeypatch):
 
 
 def test_runs_that_cannot_be_drawn(capsys, runs):
-    for what in ("convergence", "agreement", "split"):
+    for what in ("model", "convergence", "agreement", "split"):
         assert run("draw", what) == 2
         expected = f"draw {what}: expected a run of a network of capsules for images, got none. Train one (torchcaps "
         assert capsys.readouterr().err == f"{expected}train --out runs/mine) and name it with --run.\n"

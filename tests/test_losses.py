@@ -57,6 +57,9 @@ def test_margin_is_reachable_by_lengths_as_layers_give_them():
     parents = layer(tc.Capsules(poses, tc.length(poses)))
     assert parents.activations.max() > math.e / (math.e + 9)
     torch.testing.assert_close(parents.activations, parents.poses.norm(dim=-1))
+    lengths = torch.eye(10)[:1]
+    assert float(tc.margin_loss(lengths, torch.tensor([0]))) == 0
+    assert float(tc.margin_loss(lengths.softmax(-1), torch.tensor([0]))) > (0.9 - math.e / (math.e + 9) - 1e-6) ** 2
 
 
 def test_spread_loss_equals_hand_computed_numbers():
@@ -187,7 +190,7 @@ def test_modules_are_the_functions():
 
 
 def test_every_kind_of_activation_has_a_loss():
-    assert set(READOUTS.values()) == set(LOSSES)
+    assert set(READOUTS.values()) | {"official-margin"} == set(LOSSES)
     assert {tc.make_routing(name, **sized(name)).readout for name in tc.ROUTINGS} <= set(READOUTS)
 
 

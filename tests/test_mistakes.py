@@ -221,10 +221,10 @@ def test_wrong_checksum(capsys, tmp_path):
         (["train", "digits", "--option", "capsules=0"], "capsules to be a whole number from 1 on"),
         (["train", "digits", "--option", "decoder=5"], "no option that has a flag of its own, got decoder"),
         (["train", "digits", "--option", "encoder=vgg"], "no option that has a flag of its own, got encoder"),
-        (["train", "digits", "--model", "matrix-small", "--size", "20", "--option", "sizes=3"], "--option: expected"),
+        (["train", "digits", "--model", "matrix-small", "--size", "20", "--option", "sizes=3"], "four sizes A, B, C"),
         (
             ["train", "digits", "--model", "matrix-small", "--size", "20", "--option", "sizes=[8,2]"],
-            "--option: expected",
+            "four sizes A, B, C and D, got (8, 2)",
         ),
         (
             ["train", "digits", "--model", "cnn-small", "--reconstruction", "1"],

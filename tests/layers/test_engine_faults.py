@@ -19,6 +19,7 @@ def capsules(*shape, dim=6):
     ("routing", "options", "listens"),
     [
         ("em", {}, True),
+        ("em", {"variant": 1}, False),
         ("em", {"variant": 2}, False),
         ("dynamic", {}, False),
         ("dynamic", {"amendment": True}, True),

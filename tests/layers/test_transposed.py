@@ -178,7 +178,7 @@ def _flat(place, sizes):
 
 @pytest.mark.parametrize("competition", ["grid", "window"])
 @pytest.mark.parametrize("case", [(3, 2, 1, 1), (2, 2, 0, 0), (2, 3, 0, 2), (4, 2, 1, 0)], ids=str)
-def test_padding_with_masked_children_changes_nothing(case, competition):
+def test_padding_of_transposed_layers_with_masked_children_changes_nothing(case, competition):
     layer = tc.ConvTransposeCapsules1d(2, 3, 4, 4, *case, competition=competition).double()
     short = children_on(4, batch=2)
     long = tc.Capsules(*(torch.cat([part, 9 * torch.ones_like(part)], 1) for part in short[:2]))

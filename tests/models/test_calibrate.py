@@ -135,7 +135,7 @@ def test_the_official_preset_is_alive(digits):
     calibrate(model, digits.inputs)
     seen, answer = seen_in(model, digits.inputs)
     loss_of(answer, digits.labels).backward()
-    assert all(0.01 < float(capsules.activations.detach().mean()) < 0.1 for capsules in seen)
+    assert all(0.01 < float(capsules.activations.detach().mean()) < 0.2 for capsules in seen)
     assert all(float(layer.transform.weight.grad.norm()) > 1e-4 for layer in layers_of(model))
 
 

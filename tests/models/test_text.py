@@ -14,6 +14,8 @@ SMALL = {"filters": 5, "capsules": 3, "capsule_dim": 4, "window_capsules": 2}
 def text_model(name="text-a", classes=2, **options):
     torch.manual_seed(0)
     slim = SMALL if name.startswith("text-") else {}
+    if options.get("window") == 0:
+        slim = {word: size for word, size in SMALL.items() if word != "window_capsules"}
     return create_model(name, vocabulary=20, classes=classes, dim=6, **{**slim, **options}).double().eval()
 
 

@@ -16,6 +16,16 @@ SQUASHED_LENGTH = {
 }
 
 
+def lagrangian(c, s, u, w, c_old, lam, beta, gamma):
+    """He 16: the objective of eq. 15, and a multiplier for each of its constraints."""
+    m, n, _ = u.shape
+    loss = -sum(w[j] * c[i, j] * dot(u[i, j], s[j]) for i in range(m) for j in range(n))
+    loss = loss + sum(c[i, j] * (torch.log(c[i, j]) - torch.log(c_old[i, j])) for i in range(m) for j in range(n))
+    loss = loss + sum(lam[i] * (sum(c[i, j] for j in range(n)) - 1) for i in range(m))
+    loss = loss + sum(beta[j] * (norm(s[j]) - 1) for j in range(n))
+    return loss - sum(gamma[i, j] * c[i, j] for i in range(m) for j in range(n))
+
+
 def squash(s, kind):
     return s / norm(s) * SQUASHED_LENGTH[kind](norm(s))
 

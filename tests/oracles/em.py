@@ -15,7 +15,7 @@ def normal(x, mu, var):
 
 
 def em(V, a_last, beta_u, beta_a, t=3, variant=4, lam=0.01, decay=0.95, floor=1e-4, mass_floor=1e-7, K=1):
-    """beta_u[j] is a list over pose dimensions; variants 2, 3, 4 of the routing; K: sharpness of the E-step."""
+    """beta_u[j] is a list over pose dimensions; the new routings 1 to 4 of Su; K: sharpness of the E-step."""
     m, n, d = V.shape
     R = [[torch.tensor(1 / n, dtype=V.dtype) for _ in range(n)] for _ in range(m)]
     for iteration in range(t):
@@ -27,8 +27,8 @@ def em(V, a_last, beta_u, beta_a, t=3, variant=4, lam=0.01, decay=0.95, floor=1e
         mass = [sum(weight[i][j] for i in range(m)) + mass_floor for j in range(n)]
         mu = [sum(weight[i][j] * V[i, j] for i in range(m)) / mass[j] for j in range(n)]
         var = [sum(weight[i][j] * (V[i, j] - mu[j]) ** 2 for i in range(m)) / mass[j] + floor for j in range(n)]
-        a = []
-        for j in range(n):
+        a = [mass[j] / sum(mass) for j in range(n)] if variant == 1 else []  # pi_j
+        for j in range(n if variant > 1 else 0):
             cost = sum((beta_u[j][h] + torch.log(torch.sqrt(var[j][h]))) for h in range(d))
             if variant == 4:
                 cost = cost * mass[j]

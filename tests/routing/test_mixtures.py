@@ -23,17 +23,32 @@ from tests.routing.drawn import SIZES, assert_never_rises, votes_of
 def test_objective_of_kmeans_never_rises(children, parents, dim, scale, seed, distance, hard, sharpness):
     votes = votes_of(children, parents, dim, scale, seed, leading=(3,))
     start = torch.rand(votes.shape[:-1], dtype=torch.float64).softmax(-1)
-    routing = tc.make_routing("kmeans", iterations=10, distance=distance, hard=hard, sharpness=sharpness)
+    sharp = {} if hard else {"sharpness": sharpness}
+    routing = tc.make_routing("kmeans", iterations=10, distance=distance, hard=hard, **sharp)
     assert_never_rises(routing.trace(votes, couplings=start))
 
 
-def test_softened_kmeans_loss_bounds_the_hard_one():
+def loss_of_kmeans(votes, clusters, **options):
+    """The objective at these clusters and the couplings that are best for them."""
+    routing = tc.make_routing("kmeans", **options)
+    scores = routing.assign(votes, clusters, None, 0)
+    couplings = routing.compete(scores, None, None, tc.routing.over_own_parents)
+    return routing.objective(votes, couplings, torch.ones(len(votes), dtype=torch.float64), clusters, 0)
+
+
+@pytest.mark.parametrize("distance", ["euclidean", "inner"])
+def test_softened_kmeans_loss_bounds_the_hard_one(distance):
     """min_j d_ij - log(k)/K <= -1/K log Sum_j exp(-K d_ij) <= min_j d_ij, so both meet as K grows."""
-    distances = torch.rand(50, 4, dtype=torch.float64)
+    votes = votes_of(children=50, parents=4)
+    clusters = tc.make_routing("kmeans").update(votes, torch.rand(50, 4, dtype=torch.float64), None, 0)
+    hard = loss_of_kmeans(votes, clusters, distance=distance, hard=True)
+    centers = clusters.means if distance == "euclidean" else tc.functional.unit(clusters.means)
+    pairs = (votes - centers) ** 2 if distance == "euclidean" else -votes * centers
+    torch.testing.assert_close(hard, pairs.sum(-1).amin(-1).sum())
     for sharpness in (1.0, 10.0, 1000.0):
-        soft = -torch.logsumexp(-sharpness * distances, -1) / sharpness
-        assert (soft <= distances.amin(-1) + 1e-12).all()
-        assert (soft >= distances.amin(-1) - math.log(4) / sharpness - 1e-12).all()
+        soft = loss_of_kmeans(votes, clusters, distance=distance, sharpness=sharpness)
+        torch.testing.assert_close(soft, -(-sharpness * pairs.sum(-1)).logsumexp(-1).sum() / sharpness)
+        assert hard - 50 * math.log(4) / sharpness - 1e-9 <= soft <= hard + 1e-9
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal", "spherical", "fixed"])

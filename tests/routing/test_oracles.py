@@ -67,7 +67,7 @@ CASES = [
         {"covariance": "fixed", "variance": 0.7},
         lambda u, a, p: oracles.gaussian(u, a, kind="fixed", variance=0.7),
     ),
-    ("em", {"variant": 1}, lambda u, a, p: oracles.gaussian(u, a)),
+    ("em", {"variant": 1}, lambda u, a, p: oracles.em(u, a, None, None, variant=1)),
     *[
         (
             "em",

@@ -1,7 +1,9 @@
 """Theory as tests, for routings by inner product: what the derivations in docs/routing.md say must hold to rounding."""
 
 import math
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,8 +12,28 @@ from hypothesis import strategies as st
 
 import torchcaps as tc
 from tests.oracles.common import norm
-from tests.oracles.dynamic import first_step_closed_form, potential
+from tests.oracles.dynamic import first_step_closed_form, lagrangian, potential
 from tests.routing.drawn import SIZES, assert_never_rises, votes_of
+from torchcaps.routing.competition import divergence
+
+PAGES = Path(__file__).parents[2]
+
+
+def test_the_routings_with_an_objective_are_those_of_the_documents():
+    rows = re.findall(
+        r"^\| `(\w+)` \|[^|]*\|[^|]*\| (.*) \|$", (PAGES / "docs" / "routing.md").read_text(), re.MULTILINE
+    )
+    told = {name: cell for name, cell in rows if name in tc.ROUTINGS and "iterations" in tc.routing_options(name)}
+    sizes = {"in_capsules": 7, "out_capsules": 3, "out_dim": 5}
+    found = {}
+    for name in told:
+        known = {word: size for word, size in sizes.items() if word in tc.routing_options(name)}
+        found[name] = tc.make_routing(name, **known).double().trace(votes_of())[0].objective is not None
+    assert {name: not cell.startswith("none") for name, cell in told.items()} == found
+    assert len(found) == 9
+    assert sum(found.values()) == 7
+    assert "seven of eleven" in " ".join((PAGES / "README.md").read_text().split())
+
 
 # Algorithm 1
 
@@ -44,6 +66,71 @@ def test_algorithm_1_equals_the_update_of_eq_35(children, parents, dim, scale, s
         )
         c = c_old * (logits - logits.amax(-1, keepdim=True)).exp()
         torch.testing.assert_close(after.routed.couplings, c / c.sum(-1, keepdim=True), rtol=1e-9, atol=1e-12)
+
+
+def consecutive_steps(**options):
+    """Votes, and for each update of Algorithm 1: its couplings, those before, and the sums that those made."""
+    votes = votes_of()
+    steps = tc.make_routing("dynamic", iterations=4, **options).trace(votes)
+    couplings = [step.routed.couplings for step in steps]
+    return votes, [(c, c_old, (c_old.unsqueeze(-1) * votes).sum(0)) for c_old, c in pairwise(couplings)]
+
+
+def test_divergence_is_the_relative_entropy_of_couplings():
+    """He 11-13; with a leak, whose share is what the couplings lack to one."""
+    p, q = torch.rand(2, 6, 4, dtype=torch.float64).softmax(-1)
+    pairs = zip(p.tolist(), q.tolist(), strict=True)
+    expected = [sum(a * math.log(a / b) for a, b in zip(*rows, strict=True)) for rows in pairs]
+    assert divergence(p, q).tolist() == pytest.approx(expected)
+    torch.testing.assert_close(divergence(p[:, :3], q[:, :3], leaky=True), divergence(p, q))
+    assert divergence(p, p).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 0.3])
+def test_objective_given_the_couplings_before_is_eq_15(sharpness):
+    votes, steps = consecutive_steps(sharpness=sharpness)
+    routing = tc.make_routing("dynamic", sharpness=sharpness)
+    for c, c_old, s_hat in steps:
+        n = s_hat.norm(dim=-1)
+        s, w = s_hat / n.unsqueeze(-1), n**2 / (1 + n**2)
+        none = torch.zeros(7, 3, dtype=torch.float64)
+        expected = lagrangian(c, s, sharpness * votes, w, c_old, none[:, 0], none[0], none) / sharpness
+        ones = torch.ones(7, dtype=torch.float64)
+        torch.testing.assert_close(routing.objective(votes, c, ones, s_hat, 0, before=c_old), expected)
+
+
+@pytest.mark.parametrize("mode", [{}, {"leaky": True}, {"sharpness": 0.3}, {"squash": "half"}, {"amendment": True}])
+def test_couplings_of_algorithm_1_minimize_eq_15(mode):
+    votes, activations = votes_of(), torch.rand(7, dtype=torch.float64)
+    routing = tc.make_routing("dynamic", iterations=4, **mode)
+    weights = activations if routing.uses_activations else torch.ones_like(activations)
+    for before, after in pairwise(routing.trace(votes, activations)):
+        c_old = before.routed.couplings
+        s_hat = ((weights.unsqueeze(-1) * c_old).unsqueeze(-1) * votes).sum(0)
+
+        def value(c, c_old=c_old, s_hat=s_hat):
+            return float(routing.objective(votes, c, weights, s_hat, 0, before=c_old))
+
+        found = after.routed.couplings
+        others = [c_old, *torch.randn(50, 7, 4, dtype=torch.float64).softmax(-1)[..., :3]]
+        others = others if routing.leaky else [c / c.sum(-1, keepdim=True) for c in others]
+        assert all(value(found) <= value((1 - far) * found + far * c) for c in others for far in (0.01, 1.0))
+
+
+def test_algorithm_1_is_where_the_lagrangian_of_eq_16_is_stationary():
+    """Eqs. 17-19: the gradient in s vanishes at the unit sums of c_old, then that in c at the next couplings."""
+    votes, steps = consecutive_steps()
+    for c, c_old, s_hat in steps:
+        n = s_hat.norm(dim=-1)
+        w = n**2 / (1 + n**2)
+        s = (s_hat / n.unsqueeze(-1)).requires_grad_()
+        free = torch.zeros_like(c)
+        (gradient,) = torch.autograd.grad(lagrangian(c_old, s, votes, w, c_old, free[:, 0], w * n, free), s)
+        assert gradient.abs().max() < 1e-12
+        lam = (c_old * (w * (votes * s.detach()).sum(-1)).exp()).sum(-1).log() - 1  # eq. 33
+        c = c.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(lagrangian(c, s.detach(), votes, w, c_old, lam, w * n, free), c)
+        assert gradient.abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("kind", tc.SQUASHES)
@@ -175,11 +262,9 @@ def test_inverted_poses_have_one_length_whatever_the_votes():
 # Identities
 
 
-def test_em_variant_1_is_gaussian_with_diagonal_covariance():
+def test_em_variant_1_is_gaussian_with_diagonal_covariance_of_children_that_count_alike():
     votes, activations = votes_of(leading=(2,)), torch.rand(2, 7, dtype=torch.float64)
-    torch.testing.assert_close(
-        tc.make_routing("em", variant=1)(votes, activations), tc.make_routing("gaussian")(votes, activations)
-    )
+    torch.testing.assert_close(tc.make_routing("em", variant=1)(votes, activations), tc.make_routing("gaussian")(votes))
 
 
 @pytest.mark.parametrize("sharpness", [0.5, 3.0])

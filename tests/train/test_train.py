@@ -298,6 +298,8 @@ def test_learning_rate_follows_its_schedule():
     assert learning_rate_factor("constant", 7, 10) == 1
     assert learning_rate_factor("exponential", 2000, 10) == pytest.approx(0.96)
     assert learning_rate_factor("exponential", 10**9, 10) == 1e-3
+    assert [learning_rate_factor("epoch-exponential", step, 20, 10) for step in (0, 1, 2, 5)] == [1, 1, 0.97, 0.97**2]
+    assert learning_rate_factor("epoch-exponential", 19, 20, 1000) == 0.1
     values = [learning_rate_factor("one-cycle", step, 100) for step in range(101)]
     assert values[0] == pytest.approx(0.04)
     assert max(values) == values[30] == 1

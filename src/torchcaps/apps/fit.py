@@ -21,12 +21,12 @@ from torchcaps._core.types import Capsules
 from torchcaps.apps.networks import first_answer, image_shape_of
 from torchcaps.data import AUGMENTATIONS, DATASETS, Splits, make_parts, open_data
 from torchcaps.data.own import as_examples, classes_of, hold_out_share, with_classes
-from torchcaps.models import TextModel, draws
+from torchcaps.models import TextModel, draws, readout_of
 from torchcaps.models.encoders import encoder_of
 from torchcaps.models.recipes import COMMON, HasRecipes
 from torchcaps.runs.config import Schedule, TrainConfig
 from torchcaps.runs.metadata import RunMetadata
-from torchcaps.runs.recipes import check_given, completed, for_pixels
+from torchcaps.runs.recipes import absent_count, check_given, check_no_down_weight, completed, for_pixels
 from torchcaps.runs.run import GIVE_THE_SAME, Run
 from torchcaps.runs.runfolders import check_new, next_folder
 
@@ -77,13 +77,13 @@ def fit(
     reconstruction are those of the model's recipe. epochs: passes through the training data. batch_size: examples in a
     batch. accumulate: batches that are combined for one step. lr: the highest learning rate. encoder_lr: that of an
     encoder of `load_encoder`; left out, it is frozen, and its features are computed once. schedule: "one-cycle",
-    "exponential", "slow-exponential" or "constant". weight_decay: of AdamW. loss: a name in `LOSSES`; default: that of
-    the recipe, or else the default of the activations. down_weight: the weight of absent classes in the margin loss.
-    balance: weigh examples such that every class counts the same.
-    reconstruction: the weight of the reconstruction error of a decoder. augment: a name in `data.AUGMENTATIONS`; left
-    out, "affine" for images from files or by name with one label each, otherwise "none". patience: stop after so many
-    epochs without a better validation accuracy. validation: the fraction to hold out. seed: of the split, the order and
-    the augmentation. device: "auto", "cpu", "cuda" or "mps". precision: "float32", "float16" or "bfloat16". workers:
+    "exponential", "slow-exponential", "epoch-exponential" or "constant". weight_decay: of AdamW. loss: a name in
+    `LOSSES`; default: that of the recipe, or else the default of the activations. down_weight: the weight of absent
+    classes in the margin loss. balance: weigh examples such that every class counts the same. reconstruction: the
+    weight of the reconstruction error of a decoder. augment: a name in `data.AUGMENTATIONS`; left out, "affine" for
+    images from files or by name with one label each, otherwise "none". patience: stop after so many epochs without a
+    better validation accuracy. validation: the fraction to hold out. seed: of the split, the order and the
+    augmentation. device: "auto", "cpu", "cuda" or "mps". precision: "float32", "float16" or "bfloat16". workers:
     processes that load batches; default: 2 on a GPU for a Dataset or data on disk, otherwise 0. compile: train with
     torch.compile.
     """
@@ -244,6 +244,9 @@ def _with_recipe(model: nn.Module, config: TrainConfig, parts: Splits, in_python
     recipe["augment"] = "affine" if images else "none"
     if isinstance(model, HasRecipes) and config.encoder is not None:
         recipe |= {"loss": model.encoder_recipe.get("loss")} | ({} if config.encoder_lr else {"augment": "none"})
+    many = parts.train.labels_per_image > 1 or (parts.train.kind == "texts" and parts.train.many)
+    if config.down_weight is not None and not absent_count(config.loss or recipe.get("loss"), readout_of(model), many):
+        check_no_down_weight(config)
     return completed(config, recipe, len(parts.train))
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torchcaps._core.errors import check_choice, input_error, shape_text
 from torchcaps._core.types import GRIDS, Capsules
 from torchcaps.functional import SQUASHES, length, squash
+from torchcaps.routing.checks import check_idle
 
 CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
@@ -46,6 +47,7 @@ class PrimaryCapsules(nn.Module):
         check_choice("PrimaryCapsules", "kind", kind, ["vector", "matrix"])
         check_choice("PrimaryCapsules", "squash", squash, list(SQUASHES))
         check_choice("PrimaryCapsules", "dimensions", dimensions, list(CONVOLUTIONS))
+        check_idle("PrimaryCapsules", 'with kind="matrix"', squash=kind == "matrix" and squash != "quadratic")
         convolution = CONVOLUTIONS[dimensions]
         self.in_channels = in_channels
         self.out_capsules = out_capsules

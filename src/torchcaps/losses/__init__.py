@@ -30,6 +30,7 @@ __all__ = [
     "reconstruction_loss",
     "spread_loss",
     "spread_margin",
+    "weighs_absent",
 ]
 
 # The kinds of activations and the default loss of each. length: of a squashed vector. logistic: of a cost. share: all
@@ -66,9 +67,10 @@ class Answer:
         return torch.logit(self.capsules.activations, eps=1e-6)
 
 
-def _margin(answer: Answer, labels: Tensor) -> Tensor:
-    losses = margin_loss(answer.capsules.activations, labels, down_weight=answer.down_weight, reduction="none")
-    return answer.mean(losses)
+def _margin(answer: Answer, labels: Tensor, convention: str = "paper") -> Tensor:
+    down = answer.down_weight
+    active = answer.capsules.activations
+    return answer.mean(margin_loss(active, labels, down_weight=down, reduction="none", convention=convention))
 
 
 def _spread(answer: Answer) -> Tensor:
@@ -87,6 +89,7 @@ def _cross_entropy(answer: Answer) -> Tensor:
 # The losses of `train --loss`. Entries may be added; `answer.mean` weighs the losses of examples.
 LOSSES: dict[str, Callable[[Answer], Tensor]] = {
     "margin": lambda it: _margin(it, it.labels),
+    "official-margin": lambda it: _margin(it, it.labels, "official"),
     "spread": _spread,
     "nll": _nll,
     "cross-entropy": _cross_entropy,
@@ -118,6 +121,13 @@ def loss_of_classes(kind: str | None, readout: str) -> Callable[[Capsules, Tenso
     """
     name = kind or READOUTS[readout]
     return lambda capsules, labels: class_loss(name, Answer(capsules, labels, readout))
+
+
+def weighs_absent(kind: str) -> bool:
+    """Whether a loss of this name depends on the weight of absent classes. kind: a key of `LOSSES`."""
+    capsules, labels = Capsules(torch.full((1, 2, 1), 0.5), torch.full((1, 2), 0.5)), torch.zeros(1, dtype=torch.long)
+    none, full = (LOSSES[kind](Answer(capsules, labels, "length", down_weight=weight)) for weight in (0.0, 1.0))
+    return bool(none != full)
 
 
 def check_several(owner: str, readout: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 from torchcaps._core.errors import check_choice, check_count, input_error
 from torchcaps._core.extensions import Registry
-from torchcaps.layers.base import LAYER_OPTIONS
+from torchcaps.layers.base import LAYER_OPTIONS, RoutedLayer
 from torchcaps.layers.parts import keyword_options
 from torchcaps.models.base import CapsuleModel, ImageModel, ImageShape, draws, readout_of
 from torchcaps.models.calibrate import calibrate
@@ -23,7 +23,7 @@ from torchcaps.models.matrix import MatrixCapsules, SmallMatrixCapsules
 from torchcaps.models.text import Text, TextA, TextB, TextCapsules, TextModel
 from torchcaps.models.textnets import BiLSTM, TextCNN
 from torchcaps.models.vectors import VectorCapsules
-from torchcaps.routing import ROUTINGS, routing_options
+from torchcaps.routing import ROUTINGS, routing_like, routing_options
 
 IMAGE_MODELS: dict[str, type[ImageModel]] = {
     "efficient": EfficientCapsNet,
@@ -42,6 +42,7 @@ TEXT_MODELS: dict[str, type[TextModel]] = {
     "textcnn": TextCNN,
     "bilstm": BiLSTM,
 }
+FILLED_IN = ("in_capsules", "out_capsules", "out_dim", "vote_std")  # options of routings that layers know
 MODELS: Registry[type[ImageModel] | type[TextModel]] = Registry("torchcaps.models", {**IMAGE_MODELS, **TEXT_MODELS})
 
 
@@ -55,19 +56,37 @@ def model_options(name: str, routing: str | None = None) -> list[str]:
 
     name: a key of `MODELS`. routing: the name of a routing; left out, the model's default.
     """
-    options: dict[str, Any] = {}
-    open_ended = True
-    for kind in MODELS[name].__mro__:
-        if open_ended and "__init__" in vars(kind):
-            parameters = inspect.signature(vars(kind)["__init__"]).parameters
-            options |= keyword_options(vars(kind)["__init__"])
-            open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    options = _keywords(name)
     routing = routing or options.get("routing")
     if "routing" in options and isinstance(routing, str) and routing in ROUTINGS:
-        filled_in = ("in_capsules", "out_capsules", "out_dim", "vote_std")
         layers = (word for word in LAYER_OPTIONS if word not in options)
-        return [*options, *layers, *(word for word in routing_options(routing) if word not in filled_in)]
+        return [*options, *layers, *(word for word in routing_options(routing) if word not in FILLED_IN)]
     return list(options)
+
+
+def _keywords(name: str) -> dict[str, Any]:
+    """The options of a model's own constructors, with their defaults."""
+    options: dict[str, Any] = {}
+    for kind in MODELS[name].__mro__:
+        if "__init__" in vars(kind):
+            inherited = keyword_options(vars(kind)["__init__"])
+            options |= {word: default for word, default in inherited.items() if word not in options}
+            parameters = inspect.signature(vars(kind)["__init__"]).parameters
+            if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+                break
+    return options
+
+
+def readout_with(name: str, options: dict[str, Any]) -> str | None:
+    """The readout of a model made with these options; None if only the model itself can tell.
+
+    name: a key of `MODELS`.
+    """
+    own = getattr(MODELS[name], "readout", None)
+    routing = options.get("routing") or _keywords(name).get("routing")
+    if isinstance(own, str) or routing not in list(ROUTINGS):
+        return own if isinstance(own, str) else None
+    return routing_like(routing, options).readout
 
 
 Model = ImageModel | TextModel
@@ -117,8 +136,18 @@ def create_model(
         expected = f"options among {', '.join(known)}" if known else "no options: it routes nothing"
         raise input_error(f"create_model({name!r})", expected, unknown, "Drop or rename them.")
     model = MODELS[name](given, classes, **options)  # type: ignore[arg-type]
+    _check_expected(name, options, model)
     model.origin = name, options
     return model
+
+
+def _check_expected(name: str, options: dict[str, Any], model: Any) -> None:
+    """Raise an `InputError` if expected_children was given and no layer starts its weights by it."""
+    layers = [layer for layer in model.modules() if isinstance(layer, RoutedLayer)]
+    fixed = all(layer.routing.parents_are_means or options.get("std") is not None for layer in layers)
+    if options.get("expected_children") is not None and fixed:
+        expected = "no expected_children where parents are means of votes, or with std"
+        raise input_error(f"create_model({name!r})", expected, options["expected_children"], "Drop expected_children.")
 
 
 __all__ = [
@@ -151,4 +180,5 @@ __all__ = [
     "model_options",
     "models_for",
     "readout_of",
+    "readout_with",
 ]

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from torchcaps._core.errors import check_count
 from torchcaps.layers import Decoder, DenseCapsules, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
 from torchcaps.models.recipes import COMMON, SABOUR, Recipe
@@ -26,7 +27,13 @@ class CapsNet(CapsuleModel):
         "default": {**COMMON, "batch_size": 128, "lr": 2e-3},
         "best": {**COMMON, "batch_size": 128, "lr": 2e-3, "epochs": 50},
         "paper": {**SABOUR, "epochs": 50, "augment": "shift"},
+        "code": {**SABOUR, "epochs": 50, "augment": "shift", "loss": "official-margin", "option": ("bias=true",)},
     }
+
+    @classmethod
+    def recipe(cls, preset: str, routing: str | None) -> Recipe:
+        own = routing in (None, "dynamic", "uniform")  # others have no bias, and other losses
+        return super().recipe("paper" if preset == "code" and not own else preset, routing)
 
     def __init__(
         self,
@@ -41,6 +48,8 @@ class CapsNet(CapsuleModel):
     ) -> None:
         image_shape = check_image_shape("CapsNet", image_shape)
         check_size("CapsNet", image_shape, 17, 64)  # the class layer's weights grow with the area
+        for word, count in (("channels", channels), ("capsules", capsules)):
+            check_count("CapsNet", word, count)
         height, width = ((size - 8 - 9) // 2 + 1 for size in image_shape[1:])
         super().__init__(
             image_shape,

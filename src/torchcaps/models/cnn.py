@@ -27,15 +27,12 @@ class _Network(ImageModel):
     """
 
     routes = False
+    readout = "logit"
     network: nn.Module
 
     @classmethod
     def recipe(cls, preset: str, routing: str | None) -> Recipe:
         return {**super().recipe(preset, routing), "reconstruction": 0.0}
-
-    @property
-    def readout(self) -> str:
-        return "logit"
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Capsules:
         self.check_images(images)

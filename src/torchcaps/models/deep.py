@@ -13,9 +13,8 @@ from torch import nn
 from torchcaps._core.errors import check_choice, check_count, input_error
 from torchcaps.layers import ClassCapsules, ConvCapsules2d, Decoder, PrimaryCapsules, RoutedLayer
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
-from torchcaps.models.matrix import listens
 from torchcaps.models.recipes import MATRIX, Recipe
-from torchcaps.routing import ROUTINGS, routing_options
+from torchcaps.routing import ROUTINGS, routing_like, routing_options
 
 SIDE = 8  # the largest side of the grid of capsules
 DIM = 16  # the size of poses
@@ -63,10 +62,10 @@ class DeepCapsules(CapsuleModel):
             raise input_error("DeepCapsules", "a routing's name", f"a {type(routing).__name__}", remedy)
         check_choice("DeepCapsules", "routing", routing, list(ROUTINGS))
         soft = SHARPNESS.get(routing, OTHER_SHARPNESS)
-        softer = {"sharpness": soft} if "sharpness" in routing_options(routing) else {}
+        softer = {"sharpness": soft} if "sharpness" in routing_options(routing) and not options.get("hard") else {}
         options = {"votes": "matrix", "routing": routing, "normalize_poses": True, **softer, **options}
         stem, width = _stem(image_shape, channels)
-        kind = "matrix" if listens(routing, options) else "vector"
+        kind = "matrix" if routing_like(routing, options).uses_activations else "vector"
         blocks: list[RoutedLayer] = [
             ConvCapsules2d(capsules, capsules, DIM, DIM, 3, padding=1, **{"skip": True, **options})
             for _ in range(depth - 1)

@@ -74,7 +74,7 @@ class EfficientCapsNet(CapsuleModel):
     recipes: ClassVar[dict[str, Recipe]] = {
         "default": COMMON,
         "best": COMMON_BEST,
-        "paper": {**SABOUR, "epochs": 150, "batch_size": 16, "lr": 5e-4},
+        "paper": {**SABOUR, "epochs": 150, "batch_size": 16, "lr": 5e-4, "schedule": "epoch-exponential"},
     }
 
     encoder_recipe: ClassVar[Recipe] = {"loss": "cross-entropy", "reconstruction": 0.0}

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import torch
 from torch import nn
 
-from torchcaps._core.errors import check_choice, input_error
+from torchcaps._core.errors import check_choice, check_count, input_error
 from torchcaps.layers import ClassCapsules, ConvCapsules2d, Decoder, PrimaryCapsules
 from torchcaps.models.base import CapsuleModel, ImageShape, check_image_shape, check_size, make_decoder
 from torchcaps.models.crops import taken
 from torchcaps.models.recipes import HINTON, MATRIX, NORB, ROUTING_OPTIONS, Recipe
-from torchcaps.routing import ROUTINGS, make_routing, routing_options
+from torchcaps.routing import ROUTINGS, routing_like
 
 
 class MatrixCapsules(CapsuleModel):
@@ -59,14 +58,21 @@ class MatrixCapsules(CapsuleModel):
         check_size("MatrixCapsules", seen, 17)
         if decoder and crop is not None:
             raise input_error("MatrixCapsules", "no decoder beside crop", "both", "Leave one of them out.")
+        if not isinstance(sizes, tuple | list) or len(sizes) != 4:
+            raise input_error(
+                "MatrixCapsules", "four sizes A, B, C and D", repr(sizes), "Give sizes like [32,8,16,16]."
+            )
         a, b, c, d = sizes
+        for size in sizes:
+            check_count("MatrixCapsules", "sizes", size)
         if not isinstance(routing, str):  # one object would be one set of betas for three layers
             remedy = "Enter yours in tc.ROUTINGS and name it."
             raise input_error("MatrixCapsules", "a routing's name", f"a {type(routing).__name__}", remedy)
         check_choice("MatrixCapsules", "routing", routing, list(ROUTINGS))
         # If the routing does not use activations, primary poses are squashed, and their lengths stand for activations.
-        kind = "matrix" if listens(routing, options) else "vector"
+        kind = "matrix" if routing_like(routing, options).uses_activations else "vector"
         options = {"votes": "matrix", "routing": routing, **options}
+        last = {**options, "preset": "official-class"} if options.get("preset") == "official" else options
         stem += [nn.Conv2d(image_shape[0], a, 5, stride=2), *([nn.BatchNorm2d(a)] if batch_norm else []), nn.ReLU()]
         super().__init__(
             image_shape,
@@ -76,19 +82,10 @@ class MatrixCapsules(CapsuleModel):
             [
                 ConvCapsules2d(b, c, 16, 16, 3, stride=2, **options),
                 ConvCapsules2d(c, d, 16, 16, 3, **options),
-                ClassCapsules(d, classes, 16, 16, coordinates=coordinates, **options),
+                ClassCapsules(d, classes, 16, 16, coordinates=coordinates, **last),
             ],
             make_decoder(decoder, classes, image_shape),
         )
-
-
-def listens(name: str, options: dict[str, Any]) -> bool:
-    """Whether the routing of this name with these options weights children by their activations."""
-    known = routing_options(name)
-    given = {"in_capsules": 1, "out_capsules": 1, "out_dim": 16, "vote_std": 1.0, **options}
-    with torch.random.fork_rng([]):
-        routing = make_routing(name, **{word: value for word, value in given.items() if word in known})
-    return routing.uses_activations
 
 
 class SmallMatrixCapsules(MatrixCapsules):

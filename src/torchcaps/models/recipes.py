@@ -58,6 +58,7 @@ ZHAO: Recipe = {
     "lr": 1e-3,
     "schedule": "constant",
     "weight_decay": 0.0,
+    "option": ("dim=300",),
 }
 # Gradients of the last iteration train as well as those of all, in two thirds of the time.
 _TEXT_OPTIONS = ("padding=true", "dropout=0.5", "word_dropout=0.1")
@@ -67,7 +68,8 @@ ZHAO_CODE: Recipe = {
     **ZHAO,
     "down_weight": 0.25,
     "option": (
-        "dropout=0", "capsules=16", "stride=2", "squash=half", "vote_bias=false", "leaky=false", "amendment=false",
+        "dim=300", "dropout=0", "capsules=16", "stride=2", "squash=half",
+        "vote_bias=false", "leaky=false", "amendment=false",
     ),
 }  # fmt: skip
 # In addition to `calibrate`: options with which a routing trains in minutes rather than days.

@@ -117,10 +117,10 @@ class TextCapsules(TextModel):
     pad texts so that the first and the last word occur at every position of an n-gram. capsules, capsule_dim: the
     number of primary capsules for each n-gram, and their pose size (C, d). squash: of primary capsules, and of dynamic
     and uniform routing; a name in `SQUASHES`. window_capsules, window: the number of convolutional capsules, and of
-    n-grams that they see (D, K2); window=0 leaves that layer out. votes: "shared" or "full" matrices. vote_bias: add a
-    learned bias to votes. noise: add a class that collects background, which is not part of the output. amendment:
-    weight children by their activations; True by default for dynamic and uniform routing. leaky, sampling: see
-    `Routing`. routing and further arguments: passed to all routed layers.
+    n-grams that they see (D, K2; by default 16 and 3); window=0 leaves that layer out. votes: "shared" or "full"
+    matrices. vote_bias: add a learned bias to votes. noise: add a class that collects background, which is not part of
+    the output. amendment: weight children by their activations; True by default for dynamic and uniform routing.
+    leaky, sampling: see `Routing`. routing and further arguments: passed to all routed layers.
     """
 
     recipes: ClassVar[dict[str, Recipe]] = {"default": TEXT_CAPSULES, "best": TEXT_CAPSULES_BEST}
@@ -128,8 +128,13 @@ class TextCapsules(TextModel):
     @classmethod
     def recipe(cls, preset: str, routing: str | None) -> Recipe:
         recipe = super().recipe(preset, routing)
+        left_out = []
         if routing in ("attention", "uniform"):  # one pass: there is no last iteration
-            recipe["option"] = tuple(text for text in recipe["option"] if not text.startswith("gradients="))
+            left_out.append("gradients")
+        if routing not in (None, "dynamic", "uniform"):  # they weight children by activations, or cannot
+            left_out.append("amendment")
+        if "option" in recipe:
+            recipe["option"] = tuple(text for text in recipe["option"] if text.partition("=")[0] not in left_out)
         return recipe
 
     def __init__(
@@ -141,7 +146,7 @@ class TextCapsules(TextModel):
         filters: int = 32,
         capsules: int = 32,
         capsule_dim: int = 16,
-        window_capsules: int = 16,
+        window_capsules: int | None = None,
         window: int = 3,
         stride: int = 1,
         padding: bool = False,
@@ -166,9 +171,15 @@ class TextCapsules(TextModel):
             check_count(owner, "ngrams", ngram)
         if not ngrams:
             raise input_error(owner, "lengths of n-grams", "none", "Give ngrams like [3,4,5].")
-        for word, size in (("filters", filters), ("capsules", capsules), ("window_capsules", window_capsules)):
-            check_count(owner, word, size)
         check_count(owner, "window", window, 0)
+        if window_capsules is not None and not window:
+            raise input_error(owner, "no window_capsules with window=0", window_capsules, "Drop it, or give window.")
+        window_capsules = 16 if window_capsules is None else window_capsules
+        sizes = {"filters": filters, "capsules": capsules, "window_capsules": window_capsules}
+        for word, size in {**sizes, "capsule_dim": capsule_dim}.items():
+            check_count(owner, word, size)
+        if "expected_children" in options:  # of any number of n-grams
+            raise input_error(owner, "no expected_children", "expected_children", "Give std, the scale of the weights.")
         check_count(owner, "stride", stride)
         check_choice(owner, "votes", votes, ["shared", "full"])
         options = {"vote_bias": vote_bias, "leaky": leaky, "sampling": sampling, "routing": routing, **options}
@@ -232,10 +243,10 @@ class Text(TextCapsules):
     """
 
     def __init__(self, vocabulary: int, classes: int, *, ngrams: tuple[int, ...] = (3, 4, 5), **options: Any) -> None:
-        if options.setdefault("window", 0) or "window_capsules" in options:
+        if "window" in options or "window_capsules" in options:
             remedy = 'Choose "text-a" or "text-b", which have them.'
             raise input_error("Text", "no convolutional capsules", "window or window_capsules", remedy)
-        super().__init__(vocabulary, classes, ngrams=ngrams, **options)
+        super().__init__(vocabulary, classes, ngrams=ngrams, window=0, **options)
 
 
 class TextA(TextCapsules):

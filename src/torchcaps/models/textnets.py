@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from torchcaps._core.errors import check_count
 from torchcaps._core.types import Capsules
 from torchcaps.models.ngrams import ngram_starts, real_ngrams
 from torchcaps.models.text import TextModel
@@ -27,15 +28,12 @@ class _TextNetwork(TextModel):
     """
 
     routes = False
+    readout = "logit"
     head: nn.Linear
 
     def __init__(self, vocabulary: int, classes: int, *, many: bool = False, **options: Any) -> None:
         super().__init__(vocabulary, classes, **options)
         self.many = many
-
-    @property
-    def readout(self) -> str:
-        return "logit"
 
     def answer(self, features: Tensor) -> Capsules:
         """The class capsules of pooled features [b c]."""
@@ -61,6 +59,9 @@ class TextCNN(_TextNetwork):
         **options: Any,
     ) -> None:
         super().__init__(vocabulary, classes, **options)
+        for ngram in ngrams:
+            check_count("TextCNN", "ngrams", ngram)
+        check_count("TextCNN", "filters", filters)
         dim = self.words.embedding_dim
         self.shortest = 1 if padding else max(ngrams)
         self.padding = padding
@@ -89,6 +90,7 @@ class BiLSTM(_TextNetwork):
 
     def __init__(self, vocabulary: int, classes: int, *, hidden: int = 100, **options: Any) -> None:
         super().__init__(vocabulary, classes, **options)
+        check_count("BiLSTM", "hidden", hidden)
         self.recurrent = nn.LSTM(self.words.embedding_dim, hidden, batch_first=True, bidirectional=True)
         self.head = nn.Linear(2 * hidden, classes)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from torchcaps._core.errors import check_choice, input_error
 from torchcaps._core.extensions import Registry
 from torchcaps.routing.attention import Attention
@@ -53,6 +55,17 @@ def make_routing(name: str, **options: Any) -> Routing:
     return ROUTINGS[name](**options)
 
 
+def routing_like(name: str, options: dict[str, Any]) -> Routing:
+    """The routing of this name as a layer of 16 dimensions would make it, for its attributes.
+
+    options: of a model; those of other parts are left out.
+    """
+    known = routing_options(name)
+    given = {"in_capsules": 1, "out_capsules": 1, "out_dim": 16, "vote_std": 1.0, **options}
+    with torch.random.fork_rng([]):
+        return make_routing(name, **{word: value for word, value in given.items() if word in known})
+
+
 __all__ = [
     "EM",
     "EM_PRESETS",
@@ -72,5 +85,6 @@ __all__ = [
     "check_routing",
     "make_routing",
     "over_own_parents",
+    "routing_like",
     "routing_options",
 ]

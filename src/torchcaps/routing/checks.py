@@ -48,6 +48,16 @@ def check_routed(
         raise input_error(owner, "a boolean mask", mask.dtype, "Pass mask.bool(), True where a child is real.")
 
 
+def check_idle(owner: str, where: str, **given: bool) -> None:
+    """Raise an `InputError` of owner for an option that has no effect.
+
+    where: beside which other option it has none, as `with hard=True`. given: of each option, whether it was given.
+    """
+    for word, was in given.items():
+        if was:
+            raise input_error(owner, f"no {word} {where}", f"{word}, which has no effect there", f"Drop {word}.")
+
+
 class Range(NamedTuple):
     """An option as a slider: its lowest and highest number, and what it does, in a sentence for a student."""
 

@@ -28,6 +28,7 @@ __all__ = [
     "OverParents",
     "careful",
     "compete",
+    "divergence",
     "mask_fill",
     "over_own_parents",
     "sample_parents",
@@ -51,6 +52,18 @@ def compete(
     share. Couplings of masked children and of parents that are not kept are exactly zero.
     """
     return over_parents.shares(scores, mask, kept, hard=hard, leaky=leaky)
+
+
+def divergence(couplings: Couplings, before: Couplings, *, leaky: bool = False) -> Tensor:
+    """Sum_j c_ij log(c_ij / before_ij) for each child, [*b i]: the relative entropy (He 2018 eqs. 11-13).
+
+    leaky: what the couplings of a child lack to one is the share of one more parent.
+    """
+    total = (torch.xlogy(couplings, couplings) - torch.xlogy(couplings, before)).sum(-1)
+    if not leaky:
+        return total
+    leak, was = ((1 - each.sum(-1, keepdim=True)).clamp(min=0) for each in (couplings, before))
+    return total + divergence(leak, was)
 
 
 def sample_parents(like: Activations, parents: int, share: float) -> Mask:

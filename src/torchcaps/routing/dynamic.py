@@ -16,8 +16,8 @@ from torchcaps._core.errors import check_choice, check_positive, input_error
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import SQUASHES, agree, combine, length, squash, squash_potential
 from torchcaps.routing.base import Routing
-from torchcaps.routing.checks import Choice, Control, Range, Switch
-from torchcaps.routing.competition import CompetitionOptions
+from torchcaps.routing.checks import Choice, Control, Range, Switch, check_idle
+from torchcaps.routing.competition import CompetitionOptions, divergence
 from torchcaps.votes.algebra import Votes
 
 
@@ -52,6 +52,8 @@ class Dynamic(Routing):
         super().__init__(iterations, **competition)
         check_choice(self.name, "squash", squash, list(SQUASHES))
         check_positive(self.name, "sharpness", sharpness)
+        usual = self.options().get("sharpness", sharpness)
+        check_idle(self.name, "with hard=True", sharpness=self.hard and sharpness != usual)
         self.squash = squash
         self.accumulate = accumulate
         self.sharpness = sharpness
@@ -78,9 +80,24 @@ class Dynamic(Routing):
         return Routed(poses, length(poses), couplings)
 
     def objective(
-        self, votes: Votes, couplings: Couplings, weights: Activations, clusters: Tensor, step: int
+        self,
+        votes: Votes,
+        couplings: Couplings,
+        weights: Activations,
+        clusters: Tensor,
+        step: int,
+        *,
+        before: Couplings | None = None,
     ) -> Tensor | None:
-        """-Sum_j phi(|s_j|) with the squash's potential phi; plus 1/sharpness Sum c log c if logits are overwritten."""
+        """-Sum_j phi(|s_j|) with the squash's potential phi; plus 1/sharpness Sum c log c if logits are overwritten.
+
+        before: the couplings that clusters were made of. Given these, it is the objective of Wang and Liu (He 2018
+        eq. 15) with w_j s_j = squash(clusters): -Sum w_j c_ij <u_ij, s_j> + 1/sharpness Sum_i KL(c_i, before_i), which
+        the couplings of the next iteration minimize if logits are accumulated.
+        """
+        if before is not None:
+            pull = (couplings * agree(votes, squash(clusters, self.squash))).sum(-1)
+            return (weights * (divergence(couplings, before, leaky=self.leaky) / self.sharpness - pull)).sum(-1)
         potential = -squash_potential(length(clusters), self.squash).sum(-1)
         if not self.accumulate:
             return potential + (weights * self.negative_entropy(couplings)).sum(-1) / self.sharpness

@@ -15,7 +15,7 @@ from torch.nn.functional import logsigmoid
 
 from torchcaps._core.errors import check_choice, check_positive, check_range, input_error
 from torchcaps._core.types import Activations, Couplings
-from torchcaps.routing.checks import Choice, Control, Range
+from torchcaps.routing.checks import Choice, Control, Range, check_idle
 from torchcaps.routing.fused import has_kernel
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
 from torchcaps.votes.algebra import Votes
@@ -47,14 +47,14 @@ EM_PRESETS: dict[str, dict[str, float]] = {
 class EM(Gaussian):
     """EM routing with learned costs.
 
-    variant: 1 is a plain mixture (pi_j weights parents: `gaussian` with diagonal covariance); in 2 the parent's
-    activation replaces pi_j; in 3 child activations weight the votes too; in 4 (the paper) the cost of a parent is
-    multiplied by its mass. preset: "paper", or the official code's "official" (convolutional layers) and
-    "official-class" (the last layer); other arguments override it. Left out, it is the paper's, with initial values
-    that `calibrate` may change. inverse_temperature: the limit for infinitely many iterations; iteration t uses it
-    times 1 - inverse_temperature_decay^(t+1). It is a buffer, which may be raised while training. learned_temperature:
-    learn a factor of it, one for the layer, which starts at one. damping: the fraction of the previous mean in the new
-    one.
+    variant: 1 is a plain mixture (`gaussian` with diagonal covariance) of children that all count alike, without betas
+    and temperature; in 2 the parent's activation replaces pi_j; in 3 child activations weight the votes too; in 4 (the
+    paper) the cost of a parent is multiplied by its mass. preset: "paper", or the official code's "official"
+    (convolutional layers) and "official-class" (the last layer); other arguments override it. Left out, it is the
+    paper's, with initial values that `calibrate` may change. inverse_temperature: the limit for infinitely many
+    iterations; iteration t uses it times 1 - inverse_temperature_decay^(t+1). It is a buffer, which may be raised while
+    training. learned_temperature: learn a factor of it, one for the layer, which starts at one. damping: the fraction
+    of the previous mean in the new one.
 
     out_capsules: the number of parents, for the learned betas (not needed by variant 1); out_dim: their pose size,
     needed with beta_per_dimension. beta_use, beta_active: initial values of learned costs, one for each parent
@@ -122,7 +122,7 @@ class EM(Gaussian):
         check_range(self.name, "inverse_temperature_decay", inverse_temperature_decay, 0, 1)
         self.variant = variant
         self.readout = "share" if variant == 1 else "logistic"
-        self.uses_activations = variant != 2
+        self.uses_activations = variant >= 3
         self.inverse_temperature_decay = inverse_temperature_decay
         self.damping = chosen("damping", damping)
         check_range(self.name, "damping", self.damping, 0, 1)
@@ -132,8 +132,20 @@ class EM(Gaussian):
         self.log_gain: nn.Parameter | None = None  # of the inverse temperature
         self.learned_temperature = learned_temperature
         if variant == 1:
-            if learned_temperature:
-                raise input_error(self.name, "no learned_temperature with variant=1", "both", "Drop one of them.")
+            costs = {
+                "beta_use": beta_use,
+                "beta_active": beta_active,
+                "beta_active_scale": beta_active_scale,
+                "inverse_temperature": inverse_temperature,
+            }
+            check_idle(
+                self.name,
+                "with variant=1",
+                beta_per_dimension=beta_per_dimension,
+                inverse_temperature_decay=inverse_temperature_decay != 0.95,
+                learned_temperature=learned_temperature,
+                **{word: chosen(word, value) != EM_PRESETS[preset][word] for word, value in costs.items()},
+            )
             return
         if out_capsules is None or (beta_per_dimension and out_dim is None):
             got = f"out_capsules={out_capsules}" + (f" and out_dim={out_dim}" if beta_per_dimension else "")

@@ -17,7 +17,7 @@ from torchcaps._core.errors import check_positive, input_error
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import agree, combine, length, unit
 from torchcaps.routing.base import Routing
-from torchcaps.routing.checks import Control, Range
+from torchcaps.routing.checks import Control, Range, check_idle
 from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.votes.algebra import Votes
 
@@ -43,6 +43,8 @@ class Entropy(Routing):
         **competition: Unpack[CompetitionOptions],
     ) -> None:
         super().__init__(iterations, **competition)
+        weighed = {"entropy_weight": entropy_weight != 1, "entropy_decay": entropy_decay != 1}
+        check_idle(self.name, "with hard=True", **{word: self.hard and given for word, given in weighed.items()})
         self.entropy_weight = entropy_weight
         self.entropy_decay = entropy_decay
         if isinstance(entropy_weight, Sequence):

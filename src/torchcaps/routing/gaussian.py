@@ -17,7 +17,7 @@ from torchcaps._core.errors import check_choice, check_positive, check_range
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import combine, distances, mass, moments
 from torchcaps.routing.base import Routing
-from torchcaps.routing.checks import Choice, Control, Range
+from torchcaps.routing.checks import Choice, Control, Range, check_idle
 from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.routing.fused import fused_density, fused_fit, has_kernel, why_not_fused
 from torchcaps.votes.algebra import Votes, as_votes
@@ -70,6 +70,7 @@ class Gaussian(Routing):
         check_positive(self.name, "sharpness", sharpness)
         check_choice(self.name, "covariance", covariance, ["full", "diagonal", "spherical", "fixed"])
         check_positive(self.name, "variance", variance)
+        check_idle(self.name, 'unless covariance="fixed"', variance=variance != 1 and covariance != "fixed")
         check_range(self.name, "variance_floor", variance_floor, 0)
         check_range(self.name, "mass_floor", mass_floor, 0)
         self.covariance = covariance

@@ -24,7 +24,7 @@ from torchcaps._core.errors import check_choice, check_positive, check_range
 from torchcaps._core.types import Activations, Couplings, Routed, can_look_at
 from torchcaps.functional import distances, safe_divide
 from torchcaps.routing.base import Routing
-from torchcaps.routing.checks import Choice, Control, Range
+from torchcaps.routing.checks import Choice, Control, Range, check_idle
 from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.routing.kmeans import weighted_means
 from torchcaps.votes.algebra import Votes
@@ -82,6 +82,8 @@ class KDE(Routing):
         for word, value in (("bandwidth", bandwidth), ("sharpness", sharpness), ("mass_floor", mass_floor)):
             check_positive(self.name, word, value)
         check_range(self.name, "tolerance", tolerance, 0)
+        usual = self.options().get("sharpness", sharpness)
+        check_idle(self.name, "with hard=True", sharpness=self.hard and sharpness != usual)
         self.kernel = kernel
         self.bandwidth = bandwidth
         self.sharpness = sharpness

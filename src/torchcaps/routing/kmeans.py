@@ -16,7 +16,7 @@ from torchcaps._core.errors import check_choice, check_positive
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import agree, combine, distances, length, mass, safe_divide, squash, unit
 from torchcaps.routing.base import Routing
-from torchcaps.routing.checks import Choice, Control, Range
+from torchcaps.routing.checks import Choice, Control, Range, check_idle
 from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.votes.algebra import Votes
 
@@ -67,6 +67,8 @@ class KMeans(Routing):
         check_choice(self.name, "distance", distance, ["euclidean", "inner"])
         check_positive(self.name, "sharpness", sharpness)
         check_positive(self.name, "mass_floor", mass_floor)
+        usual = self.options().get("sharpness", sharpness)
+        check_idle(self.name, "with hard=True", sharpness=self.hard and sharpness != usual)
         self.parents_are_means = self.translation_equivariant = distance == "euclidean"
         self.readout = "share" if self.parents_are_means else "length"
         self.distance = distance

@@ -31,7 +31,7 @@ Augment = Annotated[
     str | None, arg(metavar="NAME", help_behavior_hint=lambda _: _names("data.augment", "AUGMENTATIONS"))
 ]
 Folder = Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")]
-Schedule = Literal["one-cycle", "exponential", "slow-exponential", "constant"]
+Schedule = Literal["one-cycle", "exponential", "slow-exponential", "epoch-exponential", "constant"]
 Viewpoint = Literal["azimuth", "elevation"]
 
 
@@ -74,7 +74,7 @@ class TrainConfig:
 
     preset: Literal["default", "paper", "best", "code"] = "default"
     """Source of defaults: a quick recipe, the values of the model's paper, a longer recipe, or (text-a, text-b) those
-    of the code released by the paper's authors."""
+    of the code released by the paper's authors; also capsnet."""
     epochs: Count = None
     """Passes through the training examples."""
     batch_size: Count = None
@@ -85,7 +85,7 @@ class TrainConfig:
     """The highest learning rate."""
     schedule: Annotated[Schedule | None, arg(metavar="NAME", help_behavior_hint="")] = None
     """Schedule of the learning rate: one-cycle (up, then down to zero), exponential (0.96 in 2,000 steps),
-    slow-exponential (0.96 in 20,000 steps), constant."""
+    slow-exponential (0.96 in 20,000 steps), epoch-exponential (0.97 after every epoch, down to a tenth), constant."""
     weight_decay: Number = None
     """Decoupled weight decay (AdamW)."""
     loss: LossName = None

@@ -12,8 +12,8 @@ from torchcaps._core.extensions import imported
 from torchcaps.data import DATASETS
 from torchcaps.data.kinds import PHOTOGRAPHS, picture_kind, tells_left_from_right
 from torchcaps.data.pictures import parse_size
-from torchcaps.losses import LOSSES
-from torchcaps.models import MODELS, model_options, models_for
+from torchcaps.losses import LOSSES, READOUTS, weighs_absent
+from torchcaps.models import MODELS, model_options, models_for, readout_with
 from torchcaps.models.recipes import Recipe, with_options
 from torchcaps.routing import ROUTINGS
 from torchcaps.runs.config import TrainConfig, required
@@ -112,10 +112,29 @@ def resolve(
     if config.preset in ("default", "best") and classes > MANY_CLASSES and not several and _independent(config):
         recipe["loss"] = "cross-entropy"
     recipe = _added(recipe, _for_data(config))
-    own = {text.partition("=")[0] for text in config.option}
+    own = {text.partition("=")[0] for text in config.option} | ({"dim"} if config.vectors is not None else set())
     more = tuple(text for text in recipe.pop("option", ()) if text.partition("=")[0] not in own)
     config = dataclasses.replace(config, option=config.option + more)
+    readout = readout_with(required(config.model), config.model_options())
+    if not absent_count(config.loss or recipe.get("loss"), readout, several):
+        recipe.pop("down_weight", None)
+        check_no_down_weight(config)
     return completed(config, recipe, examples)
+
+
+def absent_count(loss: str | None, readout: str | None, several: bool) -> bool:
+    """Whether this loss, or else that of the readout, has a weight of absent classes."""
+    if several:
+        return readout != "logit"
+    name = loss or READOUTS.get(readout or "")
+    return name is None or weighs_absent(name)
+
+
+def check_no_down_weight(config: TrainConfig) -> None:
+    """Raise an `InputError` if the weight of absent classes was given, for a loss that has none."""
+    if config.down_weight is not None:
+        expected = "the margin loss, which has a weight of absent classes"
+        raise input_error("--down-weight", expected, "another one", "Drop --down-weight, or give --loss margin.")
 
 
 def _independent(config: TrainConfig) -> bool:

@@ -190,7 +190,7 @@ class TrainingModule(pl.LightningModule):
         optimizer = torch.optim.AdamW(groups, weight_decay=required(config.weight_decay), fused=True)
 
         def factor(step: int) -> float:
-            return learning_rate_factor(required(config.schedule), step, self.steps)
+            return learning_rate_factor(required(config.schedule), step, self.steps, required(config.epochs))
 
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}

@@ -11,13 +11,16 @@ from torchcaps.layers import VoteTransform
 from torchcaps.models.encoders import encoder_of
 
 
-def learning_rate_factor(schedule: str, step: int, steps: int) -> float:
+def learning_rate_factor(schedule: str, step: int, steps: int, epochs: int = 1) -> float:
     """The learning rate at a step, as a fraction of the highest.
 
     "one-cycle" (Smith 2018): a cosine from 1/25 up in three tenths of the steps, then a cosine down to nearly zero;
     "exponential" (Sabour 2017): 0.96 in every 2,000 steps; "slow-exponential" (Hinton 2018): in every 20,000;
-    "constant".
+    "epoch-exponential" (Mazzia 2021): 0.97 after every epoch, down to a tenth; "constant". steps, epochs: of all of
+    the training.
     """
+    if schedule == "epoch-exponential":
+        return max(0.1, 0.97 ** (step * epochs // max(1, steps)))
     if schedule == "constant":
         return 1.0
     if schedule in ("exponential", "slow-exponential"):

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from torchcaps._core.extensions import Registry
 from torchcaps.apps.cli.commands.draw_clusters import draw_clusters, draw_membership
 from torchcaps.apps.cli.commands.draw_diagrams import draw_text_model, draw_viewpoints, draw_weights
-from torchcaps.apps.cli.commands.draw_runs import draw_agreement, draw_convergence, draw_split
+from torchcaps.apps.cli.commands.draw_runs import draw_agreement, draw_convergence, draw_model, draw_split
 
 # Each figure: its function, and its line of help.
 _OWN: dict[str, tuple[Callable[[list[str]], None], str]] = {
     "clusters": (draw_clusters, "a routing on points in the plane, by iteration; --gif for an animation"),
     "membership": (draw_membership, "the couplings of each point after routing: fuzzy clusters"),
+    "model": (draw_model, "of a run: a network stage by stage, with what each makes of an image"),
     "convergence": (draw_convergence, "of a run: distances of votes from the mean of each class, by iteration"),
     "agreement": (draw_agreement, "of a run: votes for two classes as arrows, one child marked"),
     "split": (draw_split, "of a run: one child divided among its parents, and one parent with its children"),

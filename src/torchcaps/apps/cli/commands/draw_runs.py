@@ -1,4 +1,4 @@
-"""torchcaps draw convergence, agreement and split: one image in a run. Heavy modules are imported inside."""
+"""torchcaps draw model, convergence, agreement and split: one image in a run. Heavy modules are imported inside."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from torchcaps.analysis.lastlayer import Voted
+    from torchcaps.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,28 @@ class DrawSplit(DrawRun):
     """The child; default: the one that contributes most to the parent."""
     parent: Count = None
     """The parent, as a class index from 0; default: the most active one."""
+
+
+@dataclass(frozen=True)
+class DrawModel(DrawRun):
+    """Draw a network stage by stage, with what each makes of an image: maps, activations, poses, reconstruction."""
+
+
+def draw_model(words: list[str]) -> None:
+    examples = "  torchcaps draw model --run runs/capsnet --example 3"
+    options = parse(DrawModel, words, "draw model", examples)
+    place = picture_place(options.out, "model.png")
+    run, image, _, classes = _example(options, "model")
+    from torchcaps.analysis.stages import stages
+    from torchcaps.plots.stages import stages_figure
+
+    found = stages(run.load_model(), image, "draw model")
+    if options.json:
+        _print_json({"stages": [{"name": stage.name, "shape": stage.shape, "how": stage.how} for stage in found]})
+    else:
+        for stage in found:
+            print(f"{stage.name:<22}  {' x '.join(map(str, stage.shape)):<18}  {' '.join(stage.how.split())}".rstrip())
+    save_picture(stages_figure(found, classes, run.model_name), place)
 
 
 def draw_convergence(words: list[str]) -> None:
@@ -129,6 +152,14 @@ def draw_split(words: list[str]) -> None:
 
 def _watched(options: DrawRun, what: str) -> tuple[Voted, Tensor, list[int], tuple[str, ...]]:
     """The last layer of a run for one image: votes and routing, the image, its labels, all classes."""
+    run, image, labels, classes = _example(options, what)
+    from torchcaps.analysis.lastlayer import last_layer
+
+    return last_layer(run.load_model(), image, f"draw {what}"), image, labels, classes
+
+
+def _example(options: DrawRun, what: str) -> tuple[Run, Tensor, list[int], tuple[str, ...]]:
+    """A run on images, one image, its labels, and all classes."""
     from torchcaps._core.errors import input_error
 
     if options.run is None:
@@ -136,7 +167,6 @@ def _watched(options: DrawRun, what: str) -> tuple[Voted, Tensor, list[int], tup
         raise input_error(f"draw {what}", "a run of a network of capsules for images", "none", remedy)
     import torch
 
-    from torchcaps.analysis.lastlayer import last_layer
     from torchcaps.runs.parts import parts_for
     from torchcaps.runs.run import Run
 
@@ -149,8 +179,7 @@ def _watched(options: DrawRun, what: str) -> tuple[Voted, Tensor, list[int], tup
         expected = f"an example from 0 to {len(data) - 1}"
         raise input_error(f"draw {what}", expected, options.example, "Choose another --example.")
     batch = data.batch(torch.tensor([options.example]))
-    voted = last_layer(run.load_model(), batch.inputs[0], f"draw {what}")
-    return voted, batch.inputs[0], batch.labels[0].flatten().tolist(), data.classes
+    return run, batch.inputs[0], batch.labels[0].flatten().tolist(), data.classes
 
 
 def _print_json(values: dict[str, object]) -> None:
