@@ -22,6 +22,7 @@ from torchcaps.data.pictures import pictures_in, read_picture
 from torchcaps.data.smallnorb import read_norb, write_norb
 from torchcaps.data.sources import make_parts, open_data
 from torchcaps.data.split_file import read_names, row_finder, write_names
+from torchcaps.data.subwords import Subwords
 from torchcaps.data.tables import Columns, is_table, load_table, texts_in
 from torchcaps.data.texts import TextSet, Vocabulary, padded
 from torchcaps.data.vectors import WordVectors, read_vectors
@@ -42,6 +43,7 @@ __all__ = [
     "Splits",
     "Stack",
     "Strings",
+    "Subwords",
     "TextSet",
     "Vocabulary",
     "WordVectors",
