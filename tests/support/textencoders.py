@@ -8,7 +8,7 @@ WORDS = ("a", "an", "awful", "bad", "dull", "film", "fine", "good", "great", "is
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 MOST = 24  # tokens that the networks have positions for
 # Options of a short training.
-TINY = ("--option", "filters=16", "--option", "capsules=4", "--batch-size", 16)
+TINY = ("--option", "filters=16", "--option", "dropout=0.1", "--lr", "1e-2", "--batch-size", 16)
 
 
 def save_text_network(folder, kind="bert", *, tokenizer=True):

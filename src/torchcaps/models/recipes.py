@@ -63,6 +63,16 @@ ZHAO: Recipe = {
 _TEXT_OPTIONS = ("padding=true", "dropout=0.5", "word_dropout=0.1")
 TEXT_CAPSULES: Recipe = {**TEXT, "epochs": 6, "lr": 6e-3, "option": (*_TEXT_OPTIONS, "gradients=last")}
 TEXT_CAPSULES_BEST: Recipe = {**TEXT_CAPSULES, "epochs": 12, "option": _TEXT_OPTIONS}
+# On frozen vectors of tokens, which know their context: few weights, which decay fast, and no n-grams.
+TEXT_ENCODER: Recipe = {
+    "images": 30_000,
+    "epochs": 5,
+    "lr": 3e-3,
+    "weight_decay": 0.3,
+    "loss": "cross-entropy",
+    "routing": "attention",
+    "option": ("ngrams=[1]", "filters=64", "capsules=4", "word_dropout=0"),
+}
 ZHAO_CODE: Recipe = {
     **ZHAO,
     "down_weight": 0.25,
@@ -78,8 +88,10 @@ ROUTING_OPTIONS: dict[str | None, tuple[str, ...]] = {
 
 
 def with_options(recipe: Recipe, *options: str) -> Recipe:
-    """The recipe with more options of the model or its routing."""
-    return {**recipe, "option": (*recipe.get("option", ()), *options)}
+    """The recipe with more options of the model or its routing, which replace those of the same name."""
+    named = {text.partition("=")[0] for text in options}
+    kept = (text for text in recipe.get("option", ()) if text.partition("=")[0] not in named)
+    return {**recipe, "option": (*kept, *options)}
 
 
 class HasRecipes:

@@ -22,6 +22,7 @@ from torchcaps.models.recipes import (
     TEXT,
     TEXT_CAPSULES,
     TEXT_CAPSULES_BEST,
+    TEXT_ENCODER,
     ZHAO,
     ZHAO_CODE,
     HasRecipes,
@@ -149,6 +150,7 @@ class TextCapsules(TextModel):
     """
 
     recipes: ClassVar[dict[str, Recipe]] = {"default": TEXT_CAPSULES, "best": TEXT_CAPSULES_BEST}
+    encoder_recipe: ClassVar[Recipe] = TEXT_ENCODER
 
     @classmethod
     def recipe(cls, preset: str, routing: str | None) -> Recipe:
