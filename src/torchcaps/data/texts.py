@@ -142,7 +142,7 @@ def _tokenizers() -> Any:
 
 
 def padded(rows: Sequence[Tensor], padding: int = 0) -> Tensor:
-    """Stack rows of token indices to [b t], padded with zero, or another index."""
+    """Stack rows of token indices to [b t]. padding: the index that shorter rows end with."""
     if not len(rows):
         return torch.zeros(0, 0, dtype=torch.long)
     return pad_sequence(list(rows), batch_first=True, padding_value=padding)
