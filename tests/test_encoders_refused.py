@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import torchcaps as tc
 from tests.support.commands import refused, run
-from tests.support.encoders import SHORT, SIDE, save_network
+from tests.support.encoders import SHORT, SIDE, save_network, write_preprocessor
 from torchcaps._core import extensions
 from torchcaps.runs.run import Run
 
@@ -197,7 +197,10 @@ def test_options_that_do_nothing_are_refused(words, said, pictures, resnet, caps
 def test_texts_take_no_encoder_of_images(tmp_path, resnet, capsys):
     table = tmp_path / "texts.csv"
     table.write_text("text,label\n" + "good,1\nbad,0\n" * 10)
-    assert "expected images as data, got texts" in refused(capsys, "train", table, "--encoder", resnet)
+    said = "expected an encoder for texts, got resnet, which reads pixel_values. Choose one like bert"
+    assert said in refused(capsys, "train", table, "--encoder", resnet)
+    write_preprocessor(shutil.copytree(resnet, tmp_path / "sized"), size=48)
+    assert said in refused(capsys, "train", table, "--encoder", tmp_path / "sized")
 
 
 def test_timm_is_named_where_it_is_missing(pictures, capsys):

@@ -1,6 +1,7 @@
 """Every option of every model and routing changes something, or is refused: none is accepted and then ignored."""
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torchcaps.layers import RoutedLayer
 from torchcaps.layers.base import LAYER_OPTIONS
 from torchcaps.losses import loss_of_classes
 from torchcaps.models import FILLED_IN, MODELS, VectorCapsules, model_options
+from torchcaps.models.tokens import TextEncoder
 from torchcaps.routing import routing_options
 
 SIDE, WORDS, FEATURES, CLASSES = 24, 30, 12, 3
@@ -21,6 +23,17 @@ SMALL = {"channels": 8, "capsules": 4, "sizes": (4, 3, 3, 3), "filters": 6, "cap
 POSITIONAL = ("self", "features", "classes", "options")
 # Values to try for options whose annotation is none of those that `values_of` reads.
 VALUES = {"expected_children": [1, 1000], "encoder": [nn.Sequential(nn.Conv2d(1, 8, 5, 4), nn.ReLU())]}
+
+
+class Tokens(nn.Module):
+    """A network that answers as those of transformers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(WORDS, 8)
+
+    def forward(self, input_ids, attention_mask):
+        return SimpleNamespace(last_hidden_state=self.table(input_ids))
 
 
 def parameter_of(word, kinds):
@@ -35,6 +48,8 @@ def parameter_of(word, kinds):
 def values_of(word, kinds, make):
     """Values to try, by the option's annotation; the choices of a name are those that its refusal lists."""
     annotation = str(parameter_of(word, kinds).annotation)
+    if "TextEncoder" in annotation:
+        return [TextEncoder(Tokens(), "test", dim=8, tokens=WORDS)]
     if word in VALUES:
         return VALUES[word]
     if "tuple[int" in annotation:

@@ -38,7 +38,8 @@ class Ngram:
 class Explanation:
     """A text, a predicted class with its confidence, the strongest n-grams, and the strength of every word.
 
-    words: (start, end, strength) of each word, the mean over the n-grams that contain it.
+    words: (start, end, strength) of each word, the mean over the n-grams that contain it. With a pretrained encoder,
+    words are its tokens; special ones are in n-grams only.
     """
 
     text: str
@@ -100,7 +101,7 @@ def explain_texts(run: Run, texts: Sequence[str], *, top: int = 5) -> list[list[
     answers: list[list[Explanation]] = []
     for text in texts:
         tokens = vocabulary.read([text], run.config.max_length)
-        words = vocabulary.cut(text)[: run.config.max_length]
+        words = vocabulary.cut(text, run.config.max_length)
         vectors, ends = model.features(tokens)
         activations = model(tokens).activations[0]
         named = named_classes(activations, run.metadata.many)
@@ -132,13 +133,14 @@ def _explanation(
     total = sum(value for _, _, value in spans) or 1.0
     for first, last, value in spans:
         start, end = words[first][1], words[last - 1][2]
-        ngrams.append(Ngram(text[start:end], start, end, value / total))
+        named = text[start:end] or "".join(word for word, _, _ in words[first:last])  # special tokens
+        ngrams.append(Ngram(named, start, end, value / total))
         for word in range(first, last):
             sums[word] += value / total
             counts[word] += 1
     ngrams.sort(key=lambda ngram: -ngram.strength)
     means = [total / max(1, count) for total, count in zip(sums, counts, strict=True)]
-    marked = tuple((start, end, mean) for (_, start, end), mean in zip(words, means, strict=True))
+    marked = tuple((start, end, mean) for (_, start, end), mean in zip(words, means, strict=True) if end > start)
     return Explanation(text, label, round(float(activations[place]), 4), tuple(_apart(ngrams)[:top]), marked)
 
 
@@ -146,8 +148,9 @@ def _apart(ngrams: list[Ngram]) -> list[Ngram]:
     """The strongest n-grams, without those that overlap a stronger one by half or more."""
     kept: list[Ngram] = []
     for ngram in ngrams:
-        half = (ngram.end - ngram.start) / 2
-        if all(min(ngram.end, other.end) - max(ngram.start, other.start) < half for other in kept):
+        half = max(1, ngram.end - ngram.start) / 2  # special tokens have no width
+        same = any((other.start, other.end) == (ngram.start, ngram.end) for other in kept)
+        if not same and all(min(ngram.end, other.end) - max(ngram.start, other.start) < half for other in kept):
             kept.append(ngram)
     return kept
 
@@ -158,6 +161,7 @@ def _pieces(explanation: Explanation) -> list[tuple[str, float]]:
     low, width = min(strengths), (max(strengths) - min(strengths)) or 1.0
     pieces, done = [], 0
     for start, end, strength in explanation.words:
+        start = max(start, done)  # tokens may be parts of one character
         pieces += [(explanation.text[done:start], 0.0), (explanation.text[start:end], (strength - low) / width)]
         done = end
     return [*pieces, (explanation.text[done:], 0.0)]

@@ -119,7 +119,9 @@ def load_torch(path: Path) -> Callable[[Tensor], Answers]:
 def input_of(model: Model) -> str:
     """A description of the inputs of a file."""
     if isinstance(model, TextModel):
-        return f"tokens: int64 [batch, length], token indices below {model.vocabulary}, padded with 0"
+        return (
+            f"tokens: int64 [batch, length], token indices below {model.vocabulary}, padded with {model.padding_token}"
+        )
     channels, height, width = model.image_shape
     return f"images: float32 [batch, {channels}, {height}, {width}] from 0 to 1"
 
@@ -159,7 +161,8 @@ def _examples(model: Model, count: int, words: int) -> Tensor:
     if not isinstance(model, TextModel):
         return torch.rand(count, *model.image_shape, generator=generator)
     tokens = torch.randint(1, model.vocabulary, (count, words), generator=generator)
-    tokens[0, (words + 1) // 2 :] = 0
+    tokens[tokens == model.padding_token] = 0 if model.padding_token else 1  # a word
+    tokens[0, (words + 1) // 2 :] = model.padding_token
     return tokens
 
 
@@ -178,7 +181,7 @@ def _notes(run: Run) -> dict[str, str]:
         shape, named = json.dumps(metadata.image_shape), str(metadata.labels_per_image)
         return notes | {"image_shape": shape, "named": named, "resize": RESIZE, "fit": run.config.fit}
     return notes | {
-        "vocabulary": run.words().tokenizer.to_str(),  # as the package tokenizers reads it
+        "vocabulary": run.words().to_json(),  # as the package tokenizers reads it
         "max_length": str(run.config.max_length),
         "named": "above 0.5" if metadata.many else "1",
     }

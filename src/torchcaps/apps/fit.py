@@ -214,7 +214,7 @@ def _draft(model: nn.Module, config: TrainConfig, parts: Splits, *, in_python: b
         if train.vocabulary is None:
             remedy = "Give a data.TextSet with the vocabulary that the network was made for."
             raise input_error("fit", "texts with a vocabulary", "none", remedy)
-        dim = model.words.embedding_dim if isinstance(model, TextModel) else None
+        dim = model.dim if isinstance(model, TextModel) else None
         sizes = {"vocabulary": len(train.vocabulary), "word_dim": dim, "many": train.many}
         metadata = dataclasses.replace(metadata, **sizes)
         config = dataclasses.replace(config, max_length=train.max_length)

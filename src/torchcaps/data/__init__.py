@@ -23,6 +23,7 @@ from torchcaps.data.rows import is_table
 from torchcaps.data.smallnorb import read_norb, write_norb
 from torchcaps.data.sources import make_parts, open_data
 from torchcaps.data.split_file import read_names, row_finder, write_names
+from torchcaps.data.subwords import Subwords
 from torchcaps.data.tables import Columns, cells_in, load_table, texts_in
 from torchcaps.data.texts import TextSet, Vocabulary, padded
 from torchcaps.data.vectors import WordVectors, read_vectors
@@ -43,6 +44,7 @@ __all__ = [
     "Splits",
     "Stack",
     "Strings",
+    "Subwords",
     "TextSet",
     "Vocabulary",
     "WordVectors",

@@ -210,6 +210,18 @@ class Floats(Stored[Tensor]):
         return self if self.records.on_disk else self[torch.arange(len(self))]
 
 
+class Rows(Stored[Tensor]):
+    """Rows [t c] of float32 of any number. size: c. `order` says which record each item is."""
+
+    def __init__(self, records: Records, size: int, order: Tensor) -> None:
+        super().__init__(records)
+        self.size = size
+        self.rows = order.numpy()
+
+    def __getitem__(self, row: int) -> Tensor:
+        return torch.from_numpy(np.frombuffer(self.records.read(self.rows[row]), np.float32).copy()).view(-1, self.size)
+
+
 class Stack(Stored[Tensor]):
     """Images [n c h w] of torch.uint8 that are loaded when they are indexed.
 

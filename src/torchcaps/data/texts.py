@@ -31,6 +31,9 @@ class Vocabulary:
     tokenizer: a `Tokenizer` of the package tokenizers, in which padding has index 0 and the unknown word index 1.
     """
 
+    padding = 0
+    special = False  # whether there are special tokens around a text
+
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
 
@@ -60,7 +63,12 @@ class Vocabulary:
     def load(cls, path: Path) -> Vocabulary:
         """Load a vocabulary that `save` wrote to path."""
         try:
-            vocabulary = cls(tokenizers_package().Tokenizer.from_str(read_text(path, MOST_BYTES)))
+            tokenizer = tokenizers_package().Tokenizer.from_str(read_text(path, MOST_BYTES))
+            if tokenizer.padding is not None:  # of an encoder
+                from torchcaps.data.subwords import Subwords
+
+                return Subwords(tokenizer)
+            vocabulary = cls(tokenizer)
             numbers = vocabulary.tokenizer.get_vocab()
             if [numbers.get(word) for word in (PADDING, UNKNOWN)] != [0, 1]:
                 raise ValueError(f"no {PADDING} and {UNKNOWN} as words number 0 and 1")
@@ -75,7 +83,11 @@ class Vocabulary:
 
     def save(self, path: Path) -> None:
         """Write the vocabulary to path, in the JSON format of tokenizers."""
-        atomic_write(path, self.tokenizer.to_str())
+        atomic_write(path, self.to_json())
+
+    def to_json(self) -> str:
+        """The vocabulary in the JSON format of tokenizers."""
+        return str(self.tokenizer.to_str())
 
     def __len__(self) -> int:
         return int(self.tokenizer.get_vocab_size())
@@ -89,22 +101,32 @@ class Vocabulary:
     def encode(self, texts: Sequence[str], longest: int | None = None) -> list[Tensor]:
         """The token indices of each text; if longest is given, of long texts at least the first `longest`."""
         given = [beginning(text, longest) for text in texts]
-        found = self.tokenizer.encode_batch(given, add_special_tokens=False)
+        found = self.tokenizer.encode_batch(given, add_special_tokens=self.special)
         return [torch.tensor(encoding.ids, dtype=torch.long) for encoding in found]
 
-    def read(self, texts: Sequence[str], longest: int | None = None) -> Tensor:
-        """Token indices [b t] of the first `longest` words of each text, padded with zero."""
-        return padded([row[:longest] for row in self.encode(texts, longest)])
+    def limit(self, longest: int | None) -> int | None:
+        """The number of words of a text that are read if `longest` were asked for; None for all."""
+        return longest
 
-    def cut(self, text: str) -> list[tuple[str, int, int]]:
-        """Split a text into words, each with its start and end position."""
-        offsets = self.tokenizer.encode(text, add_special_tokens=False).offsets
+    def shorten(self, row: Tensor, longest: int | None) -> Tensor:
+        """The token indices of a text that are read: the first `longest`."""
+        return row[:longest]
+
+    def read(self, texts: Sequence[str], longest: int | None = None) -> Tensor:
+        """Token indices [b t] of the first `longest` words of each text, padded."""
+        return padded([self.shorten(row, longest) for row in self.encode(texts, self.limit(longest))], self.padding)
+
+    def cut(self, text: str, longest: int | None = None) -> list[tuple[str, int, int]]:
+        """Split a text into the words that are read, each with its start and end position."""
+        offsets = self.tokenizer.encode(text, add_special_tokens=False).offsets[:longest]
         return [(text[start:end], start, end) for start, end in offsets]
 
 
-def padded(rows: Sequence[Tensor]) -> Tensor:
-    """Stack rows of token indices to [b t], padded with zero."""
-    return pad_sequence(list(rows), batch_first=True) if len(rows) else torch.zeros(0, 0, dtype=torch.long)
+def padded(rows: Sequence[Tensor], padding: int = 0) -> Tensor:
+    """Stack rows of token indices to [b t]. padding: the index that shorter rows end with."""
+    if not len(rows):
+        return torch.zeros(0, 0, dtype=torch.long)
+    return pad_sequence(list(rows), batch_first=True, padding_value=padding)
 
 
 @dataclass(frozen=True)
@@ -161,12 +183,12 @@ class TextSet(Labeled):
         """The token indices of each text, up to max_length."""
         if self.vocabulary is None:
             raise input_error("TextSet", "a vocabulary", "none", "Use dataclasses.replace(texts, vocabulary=...).")
-        records, cut, longest = Records("texts"), 0, self.max_length
+        records, cut, longest = Records("texts"), 0, self.vocabulary.limit(self.max_length)
         texts = (beginning(text, longest) for text in self.texts)
         while few := list(islice(texts, 1000)):
             for row in self.vocabulary.encode(few, longest):
                 cut += longest is not None and len(row) > longest
-                records.append(row[:longest].int().numpy().tobytes())
+                records.append(self.vocabulary.shorten(row, longest).int().numpy().tobytes())
         if cut:
             what = f"{cut:,} of {len(self):,} texts are longer than {longest} words; the rest of them is not read"
             warnings.warn(what, stacklevel=3)
@@ -179,7 +201,8 @@ class TextSet(Labeled):
 
     def batch(self, indices: Tensor) -> Batch:
         """The texts with these indices [b] as token indices [b t], and their labels."""
-        return Batch(padded([self.encoded[row] for row in indices.tolist()]), self.labels[indices])
+        rows = [self.encoded[row] for row in indices.tolist()]
+        return Batch(padded(rows, 0 if self.vocabulary is None else self.vocabulary.padding), self.labels[indices])
 
 
 def truth_values(label_sets: Sequence[Sequence[str]], classes: Sequence[str]) -> Tensor:

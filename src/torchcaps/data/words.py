@@ -77,10 +77,8 @@ def beginning(text: str, longest: int | None) -> str:
     if longest is None or len(text) <= 40 * longest:
         return text
     start = text[: 40 * longest]
-    if len(_SPACELESS.findall(start)) > 20 * longest:
-        return start
-    words = start.split()
-    return " ".join(words) if len(words) > longest else text
+    enough = len(_SPACELESS.findall(start)) > 20 * longest or len(start.split()) > longest
+    return start if enough else text
 
 
 def spaceless(texts: Iterable[str]) -> bool:

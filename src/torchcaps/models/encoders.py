@@ -1,4 +1,4 @@
-"""Pretrained networks as encoders: normalized images in, a feature map [b c h w] out."""
+"""Pretrained networks as encoders of images: normalized images in, a feature map [b c h w] out."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from torch import Tensor, nn
 
 from torchcaps._core.errors import input_error
 from torchcaps.models.base import CapsuleModel, feature_shape
+from torchcaps.models.frozen import Pretrained
+from torchcaps.models.text import TextModel
+from torchcaps.models.tokens import TextEncoder
 
 PREFIXES = (0, 1, 2, 5)  # tokens before those of the patches: none, class, distillation, class and four registers
 
 
-class Encoder(nn.Module):
+class Encoder(Pretrained):
     """A pretrained network as an encoder: images [b c h w] from 0 to 1 to a feature map [b c h w] or a vector [b c].
 
     An encoder is frozen at first: its parameters have no gradients, and it stays in evaluation mode, so that the
@@ -47,32 +50,10 @@ class Encoder(nn.Module):
         channels: int | None = None,
         native: int | None = None,
     ) -> None:
-        super().__init__()
-        self.network = network
-        self.source, self.size, self.patch, self.channels, self.native = source, size, patch, channels, native
+        super().__init__(network, source)
+        self.size, self.patch, self.channels, self.native = size, patch, channels, native
         self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
-        self.frozen = True
-        self.requires_grad_(False)
-        self.tunable = _set_mode(network, False)
-
-    def tune(self) -> None:
-        """Let the parameters learn, and batch norm follow the mode of the whole network."""
-        if not self.tunable:
-            remedy = "Keep it frozen."
-            raise input_error(f"encoder {self.source}", "a network with a training mode", "one without", remedy)
-        self.frozen = False
-        self.requires_grad_(True).train()
-
-    def train(self, mode: bool = True) -> Encoder:
-        self.training = mode
-        if not self.frozen:
-            self.network.train(mode)
-        return self
-
-    @property
-    def parameter_count(self) -> int:
-        return sum(parameter.numel() for parameter in self.network.parameters())
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Tensor:
         if images.shape[1] == 1 and self.channels not in (None, 1):
@@ -85,15 +66,6 @@ class Encoder(nn.Module):
         if isinstance(features, Tensor) and features.ndim == 3:
             return token_map(self.source, features, (height, width), self.patch)
         return features  # checked by feature_shape
-
-
-def _set_mode(network: nn.Module, mode: bool) -> bool:
-    """Set the mode of a network; return whether it has one, which programs of torch.export have not."""
-    try:
-        network.train(mode)
-    except NotImplementedError:
-        return False
-    return True
 
 
 def token_map(owner: str, tokens: Float[Tensor, "b t c"], sides: tuple[int, int], patch: int | None) -> Tensor:
@@ -123,15 +95,19 @@ def _grid(count: int, sides: tuple[int, int]) -> tuple[int, int] | None:
     return grid if times and math.prod(grid) == count else None
 
 
-def encoder_of(model: Any) -> Encoder | None:
-    """The pretrained encoder of a network of capsules; None if it has none."""
-    encoder = model.encoder if isinstance(model, CapsuleModel) else None
-    return encoder if isinstance(encoder, Encoder) else None
+def encoder_of(model: Any) -> Encoder | TextEncoder | None:
+    """The pretrained encoder of a network of capsules or of texts; None if it has none."""
+    encoder = model.encoder if isinstance(model, CapsuleModel | TextModel) else None
+    return encoder if isinstance(encoder, Encoder | TextEncoder) else None
 
 
-def head_of(model: CapsuleModel) -> CapsuleModel:
-    """The network behind its encoder, from feature maps [b c h w] to capsules. It shares all parameters."""
+def head_of(model: CapsuleModel | TextModel) -> CapsuleModel | TextModel:
+    """The network behind its encoder, from its features to capsules. It shares all parameters.
+
+    Features are maps [b c h w] of images, or the vectors [b t c] of tokens, zero after the end of a text.
+    """
     head = copy(model)
     head._modules = {**model._modules, "encoder": nn.Identity()}
-    head.image_shape = feature_shape(type(model).__name__, model.encoder, model.image_shape)
+    if isinstance(head, CapsuleModel) and isinstance(model, CapsuleModel):
+        head.image_shape = feature_shape(type(model).__name__, model.encoder, model.image_shape)
     return head

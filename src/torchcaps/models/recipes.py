@@ -49,6 +49,7 @@ TEXT: Recipe = {
     "lr": 4e-3,
     "reconstruction": 0.0,
     "max_length": 200,
+    "option": ("dim=128",),
 }
 ZHAO: Recipe = {
     **TEXT,
@@ -61,9 +62,19 @@ ZHAO: Recipe = {
     "option": ("dim=300",),
 }
 # Gradients of the last iteration train as well as those of all, in two thirds of the time.
-_TEXT_OPTIONS = ("padding=true", "dropout=0.5", "word_dropout=0.1")
+_TEXT_OPTIONS = (*TEXT["option"], "padding=true", "dropout=0.5", "word_dropout=0.1")
 TEXT_CAPSULES: Recipe = {**TEXT, "epochs": 6, "lr": 6e-3, "option": (*_TEXT_OPTIONS, "gradients=last")}
 TEXT_CAPSULES_BEST: Recipe = {**TEXT_CAPSULES, "epochs": 12, "option": _TEXT_OPTIONS}
+# On frozen vectors of tokens, which know their context: few weights, which decay fast, and no n-grams.
+TEXT_ENCODER: Recipe = {
+    "images": 30_000,
+    "epochs": 6,
+    "lr": 6e-3,
+    "weight_decay": 0.3,
+    "loss": "cross-entropy",
+    "routing": "attention",
+    "option": ("ngrams=[1]", "filters=64", "capsules=4", "word_dropout=0"),
+}
 ZHAO_CODE: Recipe = {
     **ZHAO,
     "down_weight": 0.25,
@@ -80,8 +91,10 @@ ROUTING_OPTIONS: dict[str | None, tuple[str, ...]] = {
 
 
 def with_options(recipe: Recipe, *options: str) -> Recipe:
-    """The recipe with more options of the model or its routing."""
-    return {**recipe, "option": (*recipe.get("option", ()), *options)}
+    """The recipe with more options of the model or its routing, which replace those of the same name."""
+    named = {text.partition("=")[0] for text in options}
+    kept = (text for text in recipe.get("option", ()) if text.partition("=")[0] not in named)
+    return {**recipe, "option": (*kept, *options)}
 
 
 class HasRecipes:
@@ -93,6 +106,7 @@ class HasRecipes:
     data_recipes: ClassVar[dict[tuple[str, str], Recipe]] = {}  # by preset and data set
     picture_recipes: ClassVar[dict[str, Recipe]] = {}  # by kind of pictures, for the presets default and best
     encoder_recipe: ClassVar[Recipe] = {}  # beside a pretrained encoder, instead of those by kind of pictures
+    many_classes_recipe: ClassVar[Recipe] = {"loss": "cross-entropy"}  # for the presets default and best
     origin: tuple[str, dict[str, Any]] | None = None  # the name and the options that `create_model` made it with
     class_names: tuple[str, ...] | None = None  # where the network was saved with them
 

@@ -22,12 +22,14 @@ from torchcaps.models.recipes import (
     TEXT,
     TEXT_CAPSULES,
     TEXT_CAPSULES_BEST,
+    TEXT_ENCODER,
     ZHAO,
     ZHAO_CODE,
     HasRecipes,
     Recipe,
     with_options,
 )
+from torchcaps.models.tokens import TextEncoder
 
 UNKNOWN = 1  # the word for all that are not in the vocabulary
 
@@ -37,12 +39,16 @@ class TextModel(HasRecipes, nn.Module):
 
     vocabulary: the number of words. classes: the number of classes. dim: the size of word vectors. tune: train the word
     vectors too. dropout: the dropout probability of word vector components. word_dropout: the probability that a word
-    is replaced by the unknown word in training. Texts of fewer words than the attribute `shortest` are padded.
+    is replaced by the unknown word in training. encoder: a pretrained network whose token vectors take the place of
+    word vectors; then `dim` is its own, `word_dropout` sets vectors of tokens to zero, and the attribute
+    `padding_token` is the encoder's. Texts of fewer words than the attribute `shortest` are padded.
     """
 
     reads = "texts"
     recipes: ClassVar[dict[str, Recipe]] = {"default": TEXT, "best": {**TEXT, "epochs": 16}, "paper": ZHAO}
+    many_classes_recipe: ClassVar[Recipe] = {"loss": "cross-entropy", "epochs": 14}
     shortest = 1
+    padding_token = 0
     decoder = None
 
     def __init__(
@@ -54,6 +60,7 @@ class TextModel(HasRecipes, nn.Module):
         tune: bool = True,
         dropout: float = 0.5,
         word_dropout: float = 0.0,
+        encoder: TextEncoder | None = None,
     ) -> None:
         super().__init__()
         owner = type(self).__name__
@@ -65,6 +72,12 @@ class TextModel(HasRecipes, nn.Module):
         self.classes = classes
         self.dropout = dropout
         self.word_dropout = word_dropout
+        self.encoder = encoder
+        if encoder is not None:
+            check_range(owner, "vocabulary", vocabulary, 2, encoder.tokens)
+            self.dim, self.padding_token = encoder.dim, encoder.padding
+            return
+        self.dim = dim
         self.words = nn.Embedding(vocabulary, dim, padding_idx=0)
         self.words.weight.requires_grad_(tune)
 
@@ -85,45 +98,60 @@ class TextModel(HasRecipes, nn.Module):
         with torch.no_grad():
             self.words.weight.copy_(table)
 
-    def features(self, tokens: Int[Tensor, "b t"]) -> tuple[Tensor, Tensor]:
+    def features(self, tokens: Int[Tensor, "b t"] | Float[Tensor, "b t c"]) -> tuple[Tensor, Tensor]:
         """The word vectors [b c t] of tokens [b t], padded to at least `shortest` words, and the text lengths [b].
 
         Words after the end of a text are zero and masked, so that neither the amount of padding nor other texts of the
         batch change the result.
         """
+        if not isinstance(self.encoder, nn.Identity):  # which reads features
+            self._check_tokens(tokens)
+        vectors, real = self._vectors(tokens)
+        missing = max(0, self.shortest - vectors.shape[1])
+        if torch.compiler.is_exporting():  # constant padding, which is enough for a text of any length
+            missing = self.shortest + 1
+        vectors, real = pad(vectors, (0, 0, 0, missing)), pad(real, (0, missing))
+        places = torch.arange(1, real.shape[1] + 1, device=real.device)
+        ends = (real * places).amax(1).clamp(min=self.shortest)
+        return dropout(vectors, self.dropout, self.training).transpose(1, 2), ends
+
+    def _vectors(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """The vectors [b t c] of tokens, and which of them are words of a text [b t]."""
+        lost = None
+        if self.training and self.word_dropout:
+            lost = torch.rand(tokens.shape[:2], device=tokens.device) < self.word_dropout
+        if self.encoder is None:
+            real = tokens != 0
+            tokens = tokens if lost is None else torch.where(lost & real, UNKNOWN, tokens)
+            return self.words(tokens), real
+        vectors = self.encoder(tokens)
+        real = (vectors != 0).any(-1)
+        return vectors if lost is None else vectors.masked_fill(lost.unsqueeze(-1), 0), real
+
+    def _check_tokens(self, tokens: Tensor) -> None:
         if tokens.ndim != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
             got = f"{shape_text(tokens.shape)} of {tokens.dtype}"
             raise input_error(
                 type(self).__name__, "words [b t] by number", got, "Pass what a vocabulary's encode gives."
             )
-        missing = max(0, self.shortest - tokens.shape[1])
-        if torch.compiler.is_exporting():  # constant padding, which is enough for a text of any length
-            missing = self.shortest + 1
-        tokens = pad(tokens, (0, missing))
-        places = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
-        ends = ((tokens != 0) * places).amax(1).clamp(min=self.shortest)
-        if self.training and self.word_dropout:
-            lost = torch.rand(tokens.shape, device=tokens.device) < self.word_dropout
-            tokens = torch.where(lost & (tokens != 0), UNKNOWN, tokens)
-        vectors = dropout(self.words(tokens), self.dropout, self.training)
-        return vectors.transpose(1, 2), ends
 
 
 class TextCapsules(TextModel):
     """Capsules for texts.
 
-    vocabulary, classes, dim, tune, dropout, word_dropout: see `TextModel`. ngrams: the lengths of n-grams, one branch
-    for each. filters: channels of the n-gram convolution (B of the paper). stride: of the n-gram convolution. padding:
-    pad texts so that the first and the last word occur at every position of an n-gram. capsules, capsule_dim: the
-    number of primary capsules for each n-gram, and their pose size (C, d). squash: of primary capsules, and of dynamic
-    and uniform routing; a name in `SQUASHES`. window_capsules, window: the number of convolutional capsules, and of
-    n-grams that they see (D, K2; by default 16 and 3); window=0 leaves that layer out. votes: "shared" or "full"
+    vocabulary, classes, dim, tune, dropout, word_dropout, encoder: see `TextModel`. ngrams: the lengths of n-grams, one
+    branch for each. filters: channels of the n-gram convolution (B of the paper). stride: of the n-gram convolution.
+    padding: pad texts so that the first and the last word occur at every position of an n-gram. capsules, capsule_dim:
+    the number of primary capsules for each n-gram, and their pose size (C, d). squash: of primary capsules, and of
+    dynamic and uniform routing; a name in `SQUASHES`. window_capsules, window: the number of convolutional capsules,
+    and of n-grams that they see (D, K2; by default 16 and 3); window=0 leaves that layer out. votes: "shared" or "full"
     matrices. vote_bias: add a learned bias to votes. noise: add a class that collects background, which is not part of
     the output. amendment: weight children by their activations; True by default for dynamic and uniform routing.
     leaky, sampling: see `Routing`. routing and further arguments: passed to all routed layers.
     """
 
     recipes: ClassVar[dict[str, Recipe]] = {"default": TEXT_CAPSULES, "best": TEXT_CAPSULES_BEST}
+    encoder_recipe: ClassVar[Recipe] = TEXT_ENCODER
 
     @classmethod
     def recipe(cls, preset: str, routing: str | None) -> Recipe:
@@ -162,9 +190,11 @@ class TextCapsules(TextModel):
         tune: bool = True,
         dropout: float = 0.4,
         word_dropout: float = 0.0,
+        encoder: TextEncoder | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(vocabulary, classes, dim=dim, tune=tune, dropout=dropout, word_dropout=word_dropout)
+        words: dict[str, Any] = {"dim": dim, "tune": tune, "dropout": dropout, "word_dropout": word_dropout}
+        super().__init__(vocabulary, classes, **words, encoder=encoder)
         owner = type(self).__name__
         ngrams = (ngrams,) if isinstance(ngrams, int) else tuple(ngrams)
         for ngram in ngrams:
@@ -192,7 +222,7 @@ class TextCapsules(TextModel):
         self.shortest = max(1, 1 - first + stride * max(0, window - 1))
         self.branches = nn.ModuleList(
             Branch(
-                dim,
+                self.dim,
                 classes + noise,
                 ngram,
                 filters=filters,
@@ -219,7 +249,7 @@ class TextCapsules(TextModel):
         """The routed layers of all branches."""
         return [layer for branch in self.branches for layer in branch.routed_layers]  # type: ignore[union-attr]
 
-    def forward(self, tokens: Int[Tensor, "b t"]) -> Capsules:
+    def forward(self, tokens: Int[Tensor, "b t"] | Float[Tensor, "b t c"]) -> Capsules:
         vectors, ends = self.features(tokens)
         answers = [branch(vectors, ends) for branch in self.branches]
         classes = [Capsules(*(part[:, : self.classes] for part in answer[:2])) for answer in answers]
@@ -230,7 +260,7 @@ class TextCapsules(TextModel):
             return Capsules(poses, length(poses))
         return Capsules(poses, torch.stack([answer.activations for answer in classes]).mean(0))
 
-    def trace(self, tokens: Int[Tensor, "b t"]) -> list[list[Step]]:
+    def trace(self, tokens: Int[Tensor, "b t"] | Float[Tensor, "b t c"]) -> list[list[Step]]:
         """For every layer of every branch, the steps of the routing: see `Routing.trace`."""
         vectors, ends = self.features(tokens)
         return [trace for branch in self.branches for trace in branch.trace(vectors, ends)]  # type: ignore[operator]
@@ -239,14 +269,27 @@ class TextCapsules(TextModel):
 class Text(TextCapsules):
     """N-gram capsules that vote for the classes directly: Capsule-B without its layer of convolutional capsules.
 
-    vocabulary, classes, ngrams and further arguments: see `TextCapsules`.
+    More filters and fewer capsules than Capsule-B take a quarter of its time and learn as well, also many classes.
+
+    vocabulary, classes, ngrams, filters, capsules, squash and further arguments: see `TextCapsules`.
     """
 
-    def __init__(self, vocabulary: int, classes: int, *, ngrams: tuple[int, ...] = (3, 4, 5), **options: Any) -> None:
+    def __init__(
+        self,
+        vocabulary: int,
+        classes: int,
+        *,
+        ngrams: tuple[int, ...] = (3, 4, 5),
+        filters: int = 128,
+        capsules: int = 4,
+        squash: str = "exponential",
+        **options: Any,
+    ) -> None:
         if "window" in options or "window_capsules" in options:
             remedy = 'Choose "text-a" or "text-b", which have them.'
             raise input_error("Text", "no convolutional capsules", "window or window_capsules", remedy)
-        super().__init__(vocabulary, classes, ngrams=ngrams, window=0, **options)
+        sizes: dict[str, Any] = {"ngrams": ngrams, "filters": filters, "capsules": capsules}
+        super().__init__(vocabulary, classes, window=0, squash=squash, **sizes, **options)
 
 
 class TextA(TextCapsules):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -62,15 +62,14 @@ class TextCNN(_TextNetwork):
         for ngram in ngrams:
             check_count("TextCNN", "ngrams", ngram)
         check_count("TextCNN", "filters", filters)
-        dim = self.words.embedding_dim
         self.shortest = 1 if padding else max(ngrams)
         self.padding = padding
         self.convolutions = nn.ModuleList(
-            nn.Conv1d(dim, filters, ngram, padding=ngram - 1 if padding else 0) for ngram in ngrams
+            nn.Conv1d(self.dim, filters, ngram, padding=ngram - 1 if padding else 0) for ngram in ngrams
         )
         self.head = nn.Linear(filters * len(ngrams), classes)
 
-    def forward(self, tokens: Int[Tensor, "b t"]) -> Capsules:
+    def forward(self, tokens: Int[Tensor, "b t"] | Float[Tensor, "b t c"]) -> Capsules:
         vectors, ends = self.features(tokens)
         pooled = []
         for convolution in self.convolutions:
@@ -91,10 +90,10 @@ class BiLSTM(_TextNetwork):
     def __init__(self, vocabulary: int, classes: int, *, hidden: int = 100, **options: Any) -> None:
         super().__init__(vocabulary, classes, **options)
         check_count("BiLSTM", "hidden", hidden)
-        self.recurrent = nn.LSTM(self.words.embedding_dim, hidden, batch_first=True, bidirectional=True)
+        self.recurrent = nn.LSTM(self.dim, hidden, batch_first=True, bidirectional=True)
         self.head = nn.Linear(2 * hidden, classes)
 
-    def forward(self, tokens: Int[Tensor, "b t"]) -> Capsules:
+    def forward(self, tokens: Int[Tensor, "b t"] | Float[Tensor, "b t c"]) -> Capsules:
         vectors, ends = self.features(tokens)
         packed = pack_padded_sequence(vectors.transpose(1, 2), ends.cpu(), batch_first=True, enforce_sorted=False)
         states, _ = pad_packed_sequence(self.recurrent(packed)[0], batch_first=True)

@@ -153,8 +153,8 @@ def _data_name(run: Run) -> str:
 
 
 def _plain_command(run: Run) -> str:
-    vectors = None if run.config.vectors is None else Path(run.config.vectors).name
-    own = {"data": Path(run.config.data).name, "out": None, "data_dir": None, "vectors": vectors}
+    given = {word: getattr(run.config, word) for word in ("data", "vectors", "encoder")}
+    own = {word: value and Path(value).name for word, value in given.items()} | {"out": None, "data_dir": None}
     return command_of(replace(run.config, **own))  # type: ignore[arg-type]
 
 

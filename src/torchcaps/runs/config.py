@@ -64,8 +64,9 @@ class TrainConfig:
     iterations: Count = None
     """Routing iterations."""
     encoder: Name = None
-    """A pretrained network whose feature map capsules read (model efficient): a folder with config.json and
-    model.safetensors, timm:NAME, a file of torch.export (.pt2), or MODULE:FUNCTION."""
+    """A pretrained network whose features capsules read (model efficient, or any for texts): a folder with config.json
+    and model.safetensors (for texts also tokenizer.json) or an installed package with one; for images also timm:NAME, a
+    file of torch.export (.pt2), or MODULE:FUNCTION."""
     encoder_lr: Number = None
     """The highest learning rate of the encoder; default: it is frozen, and its features are computed once."""
     option: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = ()

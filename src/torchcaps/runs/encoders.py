@@ -25,17 +25,22 @@ from torchcaps._core.extensions import imported, trust
 from torchcaps._core.fields import as_json, read_fields
 from torchcaps._core.files import atomic_write, inside
 from torchcaps.models.encoders import Encoder
-from torchcaps.runs import huggingface
+from torchcaps.models.frozen import Pretrained
+from torchcaps.models.tokens import TextEncoder
+from torchcaps.runs import huggingface, textencoders
 from torchcaps.runs.weights import check_room, load_weights, refused, save_weights
 
 Kind = Literal["huggingface", "timm", "program", "function"]
-KINDS = "a folder with config.json and model.safetensors, timm:NAME, a .pt2 file, or MODULE:FUNCTION"
+KINDS = "a folder with config.json and model.safetensors or a package with one, timm:NAME, a .pt2 file, MODULE:FUNCTION"
 FOLDER = "encoder"
 
 
 @dataclass(frozen=True)
 class EncoderFile:
-    """What a run stores about its encoder beside config and weights; mean, std and sizes as in `Encoder`."""
+    """What a run stores about its encoder beside config and weights; mean, std and sizes as in `Encoder`.
+
+    padding: of an encoder of texts, as in `TextEncoder`; None for images.
+    """
 
     kind: Kind
     source: str
@@ -45,14 +50,16 @@ class EncoderFile:
     native: int | None = None
     patch: int | None = None
     channels: int | None = None
+    padding: int | None = None
 
 
-def load_encoder(source: Path | str) -> Encoder:
-    """Load a pretrained network as a frozen encoder for `create_model("efficient", encoder=...)`.
+def load_encoder(source: Path | str) -> Encoder | TextEncoder:
+    """Load a pretrained network as a frozen encoder, for `create_model("efficient", encoder=...)`, or "text" for texts.
 
-    source: a folder in Hugging Face's format (config.json and model.safetensors; needs torchcaps[encoders]), timm:NAME
-    (needs timm), a file of torch.export (.pt2), or MODULE:FUNCTION, a function without arguments that returns a module.
-    The last two execute code of theirs, which this call allows.
+    source: a folder in Hugging Face's format (config.json and model.safetensors, for texts also tokenizer.json; needs
+    torchcaps[encoders]), the name of an installed package with such a folder, timm:NAME (needs timm), a file of
+    torch.export (.pt2), or MODULE:FUNCTION, a function without arguments that returns a module. The last two execute
+    code of theirs, which this call allows.
     """
     return make_encoder(allow(source))
 
@@ -66,9 +73,10 @@ def allow(source: Path | str) -> str:
 
 
 def absolute(source: Path | str) -> str:
-    """A source with an absolute path, if it is one of files."""
+    """A source with an absolute path, if it is one of files or of a package."""
     path = Path(source).expanduser()
-    return str(path.resolve()) if path.exists() else str(source)
+    found = path.resolve() if path.exists() else textencoders.packaged_folder(str(source))
+    return str(source if found is None else found)
 
 
 def kind_of(source: str) -> Kind:
@@ -87,7 +95,16 @@ def kind_of(source: str) -> Kind:
     raise input_error("--encoder", KINDS, got, "Check the path or the name.")
 
 
-def make_encoder(source: str) -> Encoder:
+def check_reads(source: str, kind: str) -> None:
+    """Raise an `InputError` for an encoder that cannot read inputs of this kind, "images" or "texts"."""
+    if kind_of(source) == "huggingface":
+        huggingface.check_reads(source, huggingface.read_config(Path(source)), kind)
+    elif kind == "texts":
+        remedy = f"Choose one like {huggingface.LIKE[kind]}."
+        raise input_error("--encoder", "for texts a folder in Hugging Face's format", source, remedy)
+
+
+def make_encoder(source: str) -> Encoder | TextEncoder:
     """Make an encoder with its pretrained weights. Code that it brings must have been allowed."""
     return _MAKERS[kind_of(source)](source)
 
@@ -97,12 +114,15 @@ def usual_size(source: str) -> int | None:
     kind = kind_of(source)
     if kind == "huggingface":
         return huggingface.usual_size(Path(source))
-    return None if kind == "function" else make_encoder(source).size
+    return None if kind == "function" else getattr(make_encoder(source), "size", None)
 
 
-def _from_folder(source: str) -> Encoder:
+def _from_folder(source: str) -> Encoder | TextEncoder:
     folder = Path(source)
     config = huggingface.read_config(folder)
+    if huggingface.reads(config) == huggingface.INPUTS["texts"]:
+        return textencoders.from_folder(source, config)
+    huggingface.check_reads(source, config, "images")
     mean, std, size = huggingface.normalization(folder)
     network = huggingface.make_network(source, config, huggingface.read_state(folder))
     sizes = huggingface.sizes(network)
@@ -171,7 +191,7 @@ def _from_function(source: str) -> Encoder:
     return Encoder(network, source)
 
 
-_MAKERS: dict[Kind, Callable[[str], Encoder]] = {
+_MAKERS: dict[Kind, Callable[[str], Encoder | TextEncoder]] = {
     "huggingface": _from_folder,
     "timm": _from_timm,
     "program": _from_program,
@@ -187,43 +207,44 @@ def check_trusted(source: str, name: str) -> None:
         raise input_error("--encoder", "an encoder that was imported", got, remedy)
 
 
-def save_encoder(encoder: Encoder, folder: Path) -> None:
+def save_encoder(encoder: Pretrained, folder: Path) -> None:
     """Store an encoder with its weights in a folder of a run."""
     folder.mkdir(exist_ok=True)
-    kind = _kind_of_made(encoder)
-    mean, std = (tuple(values.flatten().tolist()) for values in (encoder.mean, encoder.std))
-    sizes = {word: getattr(encoder, word) for word in ("size", "native", "patch", "channels")}
-    known = EncoderFile(kind, encoder.source, mean, std, **sizes)
+    known = _known_of(encoder)
     atomic_write(inside(folder, "encoder.json"), as_json(asdict(known)))
-    if kind == "program":
+    if known.kind == "program" and isinstance(encoder, Encoder):
         content = io.BytesIO()
         torch.export.save(encoder.program, content)
         atomic_write(inside(folder, "model.pt2"), content.getvalue())
         return
-    if kind == "huggingface":
+    if known.kind == "huggingface":
         config: Any = encoder.network.config
-        plain = huggingface.image_part(encoder.source, config.to_dict())
+        plain = huggingface.encoder_part(encoder.source, config.to_dict())
         atomic_write(inside(folder, huggingface.CONFIG), as_json(plain))
     save_weights(inside(folder, huggingface.WEIGHTS), encoder.network)
 
 
-def _kind_of_made(encoder: Encoder) -> Kind:
-    """The kind of an encoder, whose source may be gone by now."""
-    if encoder.program is not None:
-        return "program"
-    if encoder.source.startswith("timm:"):
-        return "timm"
-    return "huggingface" if hasattr(encoder.network, "config") else "function"
+def _known_of(encoder: Pretrained) -> EncoderFile:
+    """What is known of an encoder, whose source may be gone by now."""
+    if isinstance(encoder, TextEncoder):
+        return EncoderFile("huggingface", encoder.source, padding=encoder.padding)
+    assert isinstance(encoder, Encoder)
+    plain: Kind = "huggingface" if hasattr(encoder.network, "config") else "function"
+    named: Kind = "timm" if encoder.source.startswith("timm:") else plain
+    kind: Kind = named if encoder.program is None else "program"
+    mean, std = (tuple(values.flatten().tolist()) for values in (encoder.mean, encoder.std))
+    sizes = {word: getattr(encoder, word) for word in ("size", "native", "patch", "channels")}
+    return EncoderFile(kind, encoder.source, mean, std, **sizes)
 
 
-def tuned(encoder: Encoder) -> Encoder:
+def tuned(encoder: Pretrained) -> Pretrained:
     """A copy of an encoder that learns."""
     encoder = deepcopy(encoder)
     encoder.tune()
     return encoder
 
 
-def frozen_state(encoder: Encoder, folder: Path | None) -> dict[str, torch.Tensor]:
+def frozen_state(encoder: Pretrained, folder: Path | None) -> dict[str, torch.Tensor]:
     """The weights of a frozen encoder as those of its network; from a folder, if another may have been given."""
     state = encoder.state_dict()
     if folder is not None and (folder / huggingface.WEIGHTS).exists():
@@ -232,7 +253,7 @@ def frozen_state(encoder: Encoder, folder: Path | None) -> dict[str, torch.Tenso
     return {f"encoder.{name}": tensor for name, tensor in state.items()}
 
 
-def open_encoder(folder: Path, *, plan: bool = False) -> Encoder:
+def open_encoder(folder: Path, *, plan: bool = False) -> Pretrained:
     """Load the encoder of a run folder. No code of the run is executed.
 
     plan: without weights, on the default device, if it can be made so.
@@ -251,23 +272,26 @@ def open_encoder(folder: Path, *, plan: bool = False) -> Encoder:
     else:
         return _stored_transformer(folder, known, plan)
     if not plan:
-        network, path = encoder.network, inside(folder, huggingface.WEIGHTS)
+        path = inside(folder, huggingface.WEIGHTS)
         try:
-            network.load_state_dict(_weights(path, network))
+            encoder.network.load_state_dict(_weights(path, encoder.network))
         except RuntimeError as error:
             raise refused(path, str(error)) from None
     return encoder
 
 
-def _stored_transformer(folder: Path, known: EncoderFile, plan: bool) -> Encoder:
+def _stored_transformer(folder: Path, known: EncoderFile, plan: bool) -> Pretrained:
     config = huggingface.read_config(inside(folder, huggingface.CONFIG).parent)
     owner, state = str(folder), None
+    huggingface.check_reads(owner, config, "images" if known.padding is None else "texts")
     if not plan:
         with torch.device("meta"):
             planned = huggingface.make_network(owner, config)
         check_room(planned)
         state = _weights(inside(folder, huggingface.WEIGHTS), planned)
     network = huggingface.make_network(owner, config, state)
+    if known.padding is not None:
+        return textencoders.wrapped(network, known.source, known.padding)
     sizes = {word: getattr(known, word) for word in ("size", "native", "patch", "channels")}
     return Encoder(network, known.source, mean=known.mean, std=known.std, **sizes)
 

@@ -27,18 +27,20 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 REMEDY = "Download it anew, or save it with save_pretrained."
 # Options that choose code, other networks or number formats; the classes of transformers have them all.
 LEFT_OUT = {"_name_or_path", "architectures", "dtype", "torch_dtype", "id2label", "label2id", "transformers_version"}
+INPUTS = {"images": "pixel_values", "texts": "input_ids"}
+LIKE = {"images": "resnet, convnext, vit or dinov2", "texts": "bert, roberta or distilbert"}
 LAYERS = 1000  # in a stranger's config; more take minutes to make
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The config.json of a folder, with the options of an image encoder only."""
+    """The config.json of a folder, with the options of an encoder only."""
     if not (folder / CONFIG).is_file():
         raise input_error(str(folder), f"a folder with {CONFIG} and {WEIGHTS}", f"no {CONFIG}", REMEDY)
-    return image_part(str(folder), read_object(folder / CONFIG, "a network"))
+    return encoder_part(str(folder), read_object(folder / CONFIG, "a network"))
 
 
-def image_part(owner: str, config: dict[str, Any]) -> dict[str, Any]:
-    """The options of an image encoder among those of a network; of a network of images and texts, its image part."""
+def encoder_part(owner: str, config: dict[str, Any]) -> dict[str, Any]:
+    """The options of an encoder among those of a network; of a network of images and texts, its image part."""
     mapping = _transformers().models.auto.configuration_auto.CONFIG_MAPPING
     vision = config.get("vision_config")
     if isinstance(vision, dict) and "model_type" not in vision and isinstance(config.get("model_type"), str):
@@ -49,16 +51,27 @@ def image_part(owner: str, config: dict[str, Any]) -> dict[str, Any]:
         remedy = "Update transformers, or choose a network that it knows."
         raise input_error(owner, f"a model_type in {CONFIG} that transformers knows", repr(kind), remedy)
     usual = mapping[kind]()
-    network = _network_class(usual)
-    reads = getattr(network, "main_input_name", None)
-    if reads != "pixel_values":
-        got = f"{kind}, which reads {reads}" if reads else kind
-        raise input_error(owner, "an encoder for images", got, "Choose one like resnet, convnext, vit or dinov2.")
     return {"model_type": kind} | {
         word: value
         for word, value in config.items()
         if word in usual.to_dict() and word not in LEFT_OUT and not word.startswith(("_", "output_"))
     }
+
+
+def check_reads(owner: str, config: dict[str, Any], kind: str) -> None:
+    """Raise an `InputError` for a network that does not read inputs of this kind, "images" or "texts"."""
+    found = reads(config)
+    if found != INPUTS[kind]:
+        named = config["model_type"]
+        got = f"{named}, which reads {found}" if found else named
+        raise input_error(owner, f"an encoder for {kind}", got, f"Choose one like {LIKE[kind]}.")
+
+
+def reads(config: dict[str, Any]) -> str | None:
+    """The name of the inputs that the network of a config reads; None if it is unknown."""
+    usual = _transformers().models.auto.configuration_auto.CONFIG_MAPPING[config["model_type"]]()
+    found: str | None = getattr(_network_class(usual), "main_input_name", None)
+    return found
 
 
 def make_network(owner: str, config: dict[str, Any], state: dict[str, Tensor] | None = None) -> nn.Module:

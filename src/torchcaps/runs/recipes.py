@@ -17,7 +17,7 @@ from torchcaps.models import MODELS, model_options, models_for, readout_with
 from torchcaps.models.recipes import Recipe, with_options
 from torchcaps.routing import ROUTINGS
 from torchcaps.runs.config import TrainConfig, required
-from torchcaps.runs.encoders import usual_size
+from torchcaps.runs.encoders import check_reads, usual_size
 
 PIXELS = 3 * 32 * 32  # numbers of an image, up to which the paper's weight of reconstructions is right
 MANY_CLASSES = 20  # above which absent classes would be most of a margin loss
@@ -91,12 +91,11 @@ def resolve(
         got = f"augment {config.augment} and loss {config.loss}"
         expected = "no augmentation and the margin loss where several classes may be true"
         raise input_error("train", expected, got, "Leave --augment and --loss out.")
-    if texts and config.vectors is not None and "dim" in config.model_options(given=True):
-        raise input_error(
-            "--option dim", "no --vectors beside it", config.vectors, "Drop it: they have their own size."
-        )
+    if texts:
+        _check_words(config)
     model = MODELS[required(config.model)]
-    recipe = model.recipe(config.preset, config.routing)
+    usual = None if config.encoder is None else model.encoder_recipe.get("routing")
+    recipe = model.recipe(config.preset, config.routing or usual)
     recipe = for_pixels(recipe, numbers)
     recipe.setdefault("augment", _AUGMENT.get(config.data, "mirror" if mirrored else "affine"))
     if config.encoder is not None:
@@ -106,13 +105,15 @@ def resolve(
         recipe = _added(recipe, model.picture_recipes.get(pictures, {}))
     if several or texts:
         recipe["augment"] = "none"
+    if several:
         recipe.pop("loss", None)
-    if texts:
+    if texts and config.encoder is None:
         recipe["tokens"] = "word"
     if config.preset in ("default", "best") and classes > MANY_CLASSES and not several and _independent(config):
-        recipe["loss"] = "cross-entropy"
+        recipe = _added(recipe, model.many_classes_recipe)
     recipe = _added(recipe, _for_data(config))
-    own = {text.partition("=")[0] for text in config.option} | ({"dim"} if config.vectors is not None else set())
+    own = {text.partition("=")[0] for text in config.option}
+    own |= set() if config.vectors is None and config.encoder is None else {"dim"}  # pretrained vectors have their own
     more = tuple(text for text in recipe.pop("option", ()) if text.partition("=")[0] not in own)
     config = dataclasses.replace(config, option=config.option + more)
     readout = readout_with(required(config.model), config.model_options())
@@ -165,7 +166,9 @@ def _check_kind(config: TrainConfig, texts: bool) -> None:
     if MODELS[required(config.model)].reads != kind:
         got = f"{config.model}, which is for {other}"
         raise input_error("train", f"a model for {kind}", got, _one_of(models_for(kind)))
-    useless: tuple[str, ...] = ("encoder", "size", "color", "viewpoint", "augment", "reconstruction")
+    if config.encoder is not None:
+        check_reads(config.encoder, kind)
+    useless: tuple[str, ...] = ("size", "color", "viewpoint", "augment", "reconstruction")
     useless = (
         useless
         if texts
@@ -178,6 +181,26 @@ def _check_kind(config: TrainConfig, texts: bool) -> None:
         raise input_error(option, f"{other} as data", f"{kind} ({config.data})", f"Drop {option}.")
 
 
+def _check_words(config: TrainConfig) -> None:
+    """Raise an `InputError` for options of word vectors that contradict each other or an encoder."""
+    pretrained = "--vectors" if config.encoder is None else "--encoder"
+    value = config.vectors if config.encoder is None else config.encoder
+    if value is not None and "dim" in config.model_options(given=True):
+        remedy = "Drop it: they have their own size."
+        raise input_error("--option dim", f"no {pretrained} beside it", value, remedy)
+    if config.encoder is None:
+        return
+    if config.vectors is not None:
+        remedy = "Drop one of them: the encoder takes the place of word vectors."
+        raise input_error("--vectors", "no --encoder beside it", config.encoder, remedy)
+    if config.tokens is not None:
+        remedy = "Drop it: the encoder has its own tokens."
+        raise input_error("--tokens", "no --encoder beside it", config.encoder, remedy)
+    if not config.tune:
+        remedy = "Drop it: the encoder is frozen without --encoder-lr."
+        raise input_error("--no-tune", "no --encoder beside it", config.encoder, remedy)
+
+
 def _check_encoder(config: TrainConfig) -> None:
     """Raise an `InputError` for an encoder that the model cannot use, and for a rate without an encoder."""
     if config.encoder is None:
@@ -186,8 +209,8 @@ def _check_encoder(config: TrainConfig) -> None:
         return
     if config.encoder_lr is not None:
         check_positive("train", "encoder_lr", config.encoder_lr)
-    if config.model in models_for("images") and "encoder" not in model_options(required(config.model)):
-        able = [name for name in MODELS if "encoder" in model_options(name)]
+    if config.model is not None and "encoder" not in model_options(config.model):
+        able = [name for name in models_for(MODELS[config.model].reads) if "encoder" in model_options(name)]
         raise input_error("--encoder", "a model that reads its features", config.model, _one_of(able))
 
 

@@ -3,7 +3,7 @@
 config.json        every option, complete: `torchcaps train --config` reads it back
 metadata.json          classes, image shape or size of the vocabulary, and what a usual reconstruction error is
 split.json         which images or texts (files or rows) were for training, validation and test
-vocabulary.json    of texts: the words that the network knows, and how a text is cut into them
+vocabulary.json    of texts: the words that the network knows, or the tokenizer of its encoder
 metrics.csv        one row for each epoch
 model.safetensors  the weights that did best on the validation part
 encoder/           a pretrained encoder as training began; model.safetensors then lacks it unless it was tuned
@@ -41,7 +41,8 @@ from torchcaps.data import (
     write_names,
 )
 from torchcaps.models import MODELS, create_model
-from torchcaps.models.encoders import Encoder, encoder_of
+from torchcaps.models.encoders import encoder_of
+from torchcaps.models.frozen import Pretrained
 from torchcaps.runs.config import TrainConfig, required, save_config
 from torchcaps.runs.encoders import FOLDER, frozen_state, open_encoder, save_encoder, tuned
 from torchcaps.runs.metadata import RunMetadata, load_metadata, load_metrics, load_resolved
@@ -65,7 +66,7 @@ class Run:
     metadata: RunMetadata
     network: torch.nn.Module | None = field(default=None, compare=False, repr=False)
     parts: Splits | None = field(default=None, compare=False, repr=False)
-    encoder: Encoder | None = field(default=None, compare=False, repr=False)
+    encoder: Pretrained | None = field(default=None, compare=False, repr=False)
 
     def path(self, *names: str) -> Path:
         """A file or folder of the run. Raises an `InputError` if a link leads out of it."""

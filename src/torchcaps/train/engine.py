@@ -90,11 +90,12 @@ def _begin(config: TrainConfig, held: ExitStack) -> tuple[Run, Splits, Model]:
         devices, nodes = distributed.sizes()
         config = dataclasses.replace(config, devices=devices, nodes=nodes)
     train = parts.train
-    if train.kind != "texts":
+    if train.kind != "texts" or config.encoder is not None:
         run, model = draft(config, parts)
         _tell_of_many(config, parts, many)
         lock_new(folder, held)
-        return run.begin(parts), parts, model
+        run = run.begin(parts, getattr(run.encoder, "vocabulary", None))
+        return run, run.readable(parts), model
     vectors = None if config.vectors is None else read_vectors(config.vectors)
     more = () if vectors is None else vectors.words
     tokens = required(config.tokens)

@@ -6,16 +6,34 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from torchcaps._core.device import choose_device
 from torchcaps._core.progress import bar
-from torchcaps.data import Batch, Labeled, Splits
-from torchcaps.data.disk_store import Floats, Records
+from torchcaps.data import Batch, Examples, Labeled, Splits, TextSet
+from torchcaps.data.disk_store import Floats, Records, Rows
 from torchcaps.models import ImageModel
 from torchcaps.models.encoders import Encoder, encoder_of, head_of
+from torchcaps.models.tokens import TextEncoder
 from torchcaps.runs.config import TrainConfig
 
-CHUNK = 32  # images that are encoded together
+CHUNK = 32  # images or texts that are encoded together
+
+
+class TokenFeatures:
+    """A labeled set of texts that are replaced by the vectors of their tokens, padded with zero to [b t c]."""
+
+    def __init__(self, data: TextSet, features: Rows) -> None:
+        self.data, self.features = data, features
+        self.classes, self.labels, self.lengths = data.classes, data.labels, data.lengths
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def batch(self, indices: Tensor) -> Batch:
+        """The vectors [b t c] of the texts with these indices [b], and their labels."""
+        rows = [self.features[row] for row in indices.tolist()]
+        return Batch(pad_sequence(rows, batch_first=True), self.labels[indices])
 
 
 class FeatureSet:
@@ -43,7 +61,7 @@ class FeatureSet:
         return Batch(features, labels, images if parts is None else parts)
 
 
-def split_encoder(model: nn.Module, parts: Splits, config: TrainConfig) -> tuple[nn.Module, Splits, Encoder | None]:
+def split_encoder(model: nn.Module, parts: Splits, config: TrainConfig) -> tuple[nn.Module, Splits, Any]:
     """The network that learns, the data that it reads, and a frozen encoder that each batch still has to pass.
 
     A frozen encoder is not a part of the network that learns. Without augmentation its features are computed once,
@@ -57,13 +75,32 @@ def split_encoder(model: nn.Module, parts: Splits, config: TrainConfig) -> tuple
     if not plain or not isinstance(parts.train, Labeled) or not isinstance(parts.validation, Labeled):
         return head, parts, encoder
     device = choose_device("train", config.device)
-    with_images = isinstance(model, ImageModel) and bool(config.reconstruction)
-    train, validation = (
-        FeatureSet(part, features_of(encoder, part, device), with_images=with_images)
-        for part in (parts.train, parts.validation)
-    )
+    train, validation = (_featured(model, encoder, part, device, config) for part in (parts.train, parts.validation))
     encoder.cpu()
     return head, Splits(train, validation, None), None
+
+
+def _featured(model: nn.Module, encoder: Any, part: Any, device: torch.device, config: TrainConfig) -> Examples:
+    """A part with features in place of its inputs."""
+    if isinstance(part, TextSet):
+        return TokenFeatures(part, token_features(encoder, part, device))
+    with_images = isinstance(model, ImageModel) and bool(config.reconstruction)
+    return FeatureSet(part, features_of(encoder, part, device), with_images=with_images)
+
+
+@torch.no_grad()
+def token_features(encoder: TextEncoder, data: TextSet, device: torch.device) -> Rows:
+    """The vectors [t c] of the tokens of each text. Texts of similar length are encoded together."""
+    encoder.to(device)
+    order = data.lengths.argsort(stable=True)
+    places = torch.empty_like(order)
+    places[order] = torch.arange(len(order))
+    records = Records("encoder", int(data.lengths.sum()) * encoder.dim * torch.float32.itemsize)
+    for rows in bar(order.split(CHUNK), "features", -(-len(data) // CHUNK)):
+        found = encoder(data.batch(rows).inputs.to(device)).float().cpu()
+        for each, length in zip(found, data.lengths[rows].tolist(), strict=True):
+            records.append(each[:length].contiguous().numpy().tobytes())
+    return Rows(records, encoder.dim, places)
 
 
 @torch.no_grad()

@@ -17,7 +17,7 @@ from torchcaps._core.device import choose_device
 from torchcaps._core.errors import input_error
 from torchcaps._core.types import Capsules
 from torchcaps.analysis.evaluate import hits
-from torchcaps.data import AUGMENTATIONS, Batch, DatasetExamples, Examples, TextSet
+from torchcaps.data import AUGMENTATIONS, Batch, DatasetExamples, Examples
 from torchcaps.data.disk_store import Floats, Stack
 from torchcaps.losses import READOUTS, Answer, class_loss, reconstruction_loss, spread_margin
 from torchcaps.models import ImageModel, readout_of
@@ -79,7 +79,7 @@ class EpochOrder(ShardedBatchSampler):
     ) -> None:
         super().__init__(data, batch_size, accumulate, member)
         self.seed = seed
-        self.lengths = data.lengths if isinstance(data, TextSet) else None
+        self.lengths: Tensor | None = getattr(data, "lengths", None)  # of texts
 
     def set_epoch(self, epoch: int) -> None:  # called by Lightning
         self.epoch = epoch

@@ -14,6 +14,7 @@ from torchcaps._core.extensions import imported
 from torchcaps.data import AUGMENTATIONS, DATASETS, Labeled, Splits, make_parts
 from torchcaps.losses import check_several
 from torchcaps.models import Model
+from torchcaps.models.tokens import TextEncoder
 from torchcaps.runs.config import TrainConfig
 from torchcaps.runs.encoders import absolute, make_encoder
 from torchcaps.runs.metadata import RunMetadata
@@ -89,12 +90,14 @@ def draft(config: TrainConfig, parts: Splits, words: int = 2, word_dim: int | No
     """
     train = parts.train
     metadata = RunMetadata(train.classes, labels_per_image=train.labels_per_image)
+    encoder = None if config.encoder is None else make_encoder(config.encoder)
+    if isinstance(encoder, TextEncoder):
+        words, word_dim = len(encoder.vocabulary), encoder.dim
     if train.kind == "texts":
         dim = config.model_options(given=True).get("dim", 50) if word_dim is None else word_dim
         metadata = dataclasses.replace(metadata, vocabulary=words, word_dim=dim, many=train.many)
     else:
         metadata = dataclasses.replace(metadata, image_shape=train.image_shape)
-    encoder = None if config.encoder is None else make_encoder(config.encoder)
     run = Run(config.out or Path(), config, metadata, encoder=encoder)
     model = run.new_model()
     if metadata.many or metadata.labels_per_image > 1:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
 from torchcaps.analysis.baselines import baselines
 from torchcaps.analysis.evaluate import evaluate
 from torchcaps.data import DATASETS, ImageSet, Labeled, Splits
@@ -13,6 +11,7 @@ from torchcaps.data.copies import copies_between
 from torchcaps.data.kinds import picture_kind
 from torchcaps.data.words import spaceless
 from torchcaps.models.encoders import Encoder
+from torchcaps.models.frozen import Pretrained
 from torchcaps.runs.config import TrainConfig
 from torchcaps.runs.run import Run
 
@@ -22,7 +21,7 @@ NAMED = 8  # classes that are named
 FEWEST = 10  # validation examples, below which a comparison means nothing
 
 
-def run_summary(parts: Splits, config: TrainConfig, encoder: Encoder | None = None) -> list[str]:
+def run_summary(parts: Splits, config: TrainConfig, encoder: Pretrained | None = None) -> list[str]:
     """Lines on a run that begins: its data, the recipe that suits them, its encoder, and warnings, so named."""
     first, *warnings = data_summary(parts)
     recipe = recipe_summary(parts, config)
@@ -32,18 +31,18 @@ def run_summary(parts: Splits, config: TrainConfig, encoder: Encoder | None = No
     return [*lines, *warnings, *(copies_warning(parts) if own else ())]
 
 
-def encoder_summary(encoder: Encoder, config: TrainConfig) -> str:
-    """A line on a pretrained encoder: its size, the normalization of images, and how it is trained."""
-    mean, std = (", ".join(f"{value:.3g}" for value in values.flatten().tolist()) for values in _scales(encoder))
+def encoder_summary(encoder: Pretrained, config: TrainConfig) -> str:
+    """A line on a pretrained encoder: its size, how it is trained, and the normalization of images."""
     how = f"tuned at rate {config.encoder_lr:g}" if config.encoder_lr else "frozen, features computed once"
     if not config.encoder_lr and config.augment not in (None, "none"):
         how = f"frozen, features computed in every epoch because of augment {config.augment}"
-    network = type(encoder.network).__name__
-    return f"encoder {network}, {encoder.parameter_count:,} parameters, {how}; images less {mean}, divided by {std}"
-
-
-def _scales(encoder: Encoder) -> tuple[Tensor, Tensor]:
-    return encoder.mean, encoder.std
+    line = f"encoder {type(encoder.network).__name__}, {encoder.parameter_count:,} parameters, {how}"
+    if not isinstance(encoder, Encoder):  # of texts
+        return line
+    mean, std = (
+        ", ".join(f"{value:.3g}" for value in values.flatten().tolist()) for values in (encoder.mean, encoder.std)
+    )
+    return f"{line}; images less {mean}, divided by {std}"
 
 
 def data_summary(parts: Splits) -> list[str]:
@@ -76,7 +75,8 @@ def recipe_summary(parts: Splits, config: TrainConfig) -> str | None:
     if found is None:
         return None
     said = [f"model {config.model}", *config.option]
-    said += [f"augment {config.augment}"] if kind is not None else [f"tokens {config.tokens}"]
+    said += [f"augment {config.augment}"] if kind is not None else []
+    said += [f"tokens {config.tokens}"] if config.tokens else []
     said += [f"loss {config.loss}"] if config.loss else []
     said += [f"{config.epochs} epochs", f"batch size {config.batch_size}", f"rate {config.lr:g}"]
     return f"{found}: {', '.join(said)}"
