@@ -9,6 +9,8 @@ from torchcaps.runs.config import TrainConfig
 from torchcaps.runs.recipes import data_facts, resolve
 from torchcaps.train.summary import recipe_summary
 
+PHOTO = ("stem=photo", "squash=exponential")
+
 
 @pytest.fixture(scope="module")
 def photographs():
@@ -37,9 +39,11 @@ def test_generated_examples_and_no_pictures_have_no_kind(photographs):
 def test_photographs_get_their_own_recipe_and_options_override_it(photographs):
     facts = data_facts(photographs)
     chosen = resolve(TrainConfig("somewhere"), **facts)
-    assert (chosen.augment, chosen.loss, chosen.option) == ("mirror", "cross-entropy", ("stem=photo",))
+    assert (chosen.augment, chosen.loss, chosen.option) == ("mirror", "cross-entropy", PHOTO)
+    assert chosen.routing == "dynamic"
     own = resolve(TrainConfig("somewhere", augment="none", loss="margin", option=("stem=paper",)), **facts)
-    assert (own.augment, own.loss, own.option) == ("none", "margin", ("stem=paper",))
+    assert (own.augment, own.loss, own.option) == ("none", "margin", ("stem=paper", PHOTO[1]))
+    assert PHOTO[1] not in resolve(TrainConfig("somewhere", routing="em"), **facts).option  # it has none
     paper = resolve(TrainConfig("somewhere", preset="paper"), **facts)
     assert (paper.loss, paper.option) == (None, ())
     assert resolve(TrainConfig("somewhere", model="cnn-small"), **facts).augment == "mirror"
@@ -54,7 +58,8 @@ def test_a_line_says_which_recipe_was_chosen(photographs):
     config = resolve(TrainConfig("somewhere"), **data_facts(photographs))
     line = recipe_summary(Parts, config)
     assert line.startswith(
-        "the pictures look like photographs: model efficient, stem=photo, augment mirror, loss cross"
+        "the pictures look like photographs: model efficient, routing dynamic, stem=photo, squash=exponential, "
+        "augment mirror, loss cross-entropy"
     )
 
 

@@ -79,7 +79,13 @@ class EfficientCapsNet(CapsuleModel):
 
     encoder_recipe: ClassVar[Recipe] = {"loss": "cross-entropy", "reconstruction": 0.0}
     picture_recipes: ClassVar[dict[str, Recipe]] = {
-        "photographs": {"loss": "cross-entropy", "reconstruction": 0.0, "epochs": 20, "option": ("stem=photo",)},
+        "photographs": {
+            "loss": "cross-entropy",
+            "reconstruction": 0.0,
+            "epochs": 20,
+            "routing": "dynamic",
+            "option": ("stem=photo", "squash=exponential"),
+        },
     }
 
     def __init__(

@@ -46,7 +46,7 @@ class TextModel(HasRecipes, nn.Module):
 
     reads = "texts"
     recipes: ClassVar[dict[str, Recipe]] = {"default": TEXT, "best": {**TEXT, "epochs": 16}, "paper": ZHAO}
-    many_classes_recipe: ClassVar[Recipe] = {"loss": "cross-entropy", "epochs": 14}
+    many_classes_recipe: ClassVar[Recipe] = {"loss": "cross-entropy", "epochs": 14, "images": 150_000}
     shortest = 1
     padding_token = 0
     decoder = None

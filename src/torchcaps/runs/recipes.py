@@ -94,8 +94,8 @@ def resolve(
     if texts:
         _check_words(config)
     model = MODELS[required(config.model)]
-    usual = None if config.encoder is None else model.encoder_recipe.get("routing")
-    recipe = model.recipe(config.preset, config.routing or usual)
+    routing = config.routing or (model.encoder_recipe.get("routing") if config.encoder is not None else None)
+    recipe = model.recipe(config.preset, routing)
     recipe = for_pixels(recipe, numbers)
     recipe.setdefault("augment", _AUGMENT.get(config.data, "mirror" if mirrored else "affine"))
     if config.encoder is not None:
@@ -114,7 +114,9 @@ def resolve(
     recipe = _added(recipe, _for_data(config))
     own = {text.partition("=")[0] for text in config.option}
     own |= set() if config.vectors is None and config.encoder is None else {"dim"}  # pretrained vectors have their own
-    more = tuple(text for text in recipe.pop("option", ()) if text.partition("=")[0] not in own)
+    able = set(model_options(required(config.model), config.routing or recipe.get("routing")))
+    usual = {text.partition("=")[0]: text for text in recipe.pop("option", ())}
+    more = tuple(text for name, text in usual.items() if name in able - own)  # not those of another routing
     config = dataclasses.replace(config, option=config.option + more)
     readout = readout_with(required(config.model), config.model_options())
     if not absent_count(config.loss or recipe.get("loss"), readout, several):

@@ -74,7 +74,7 @@ def recipe_summary(parts: Splits, config: TrainConfig) -> str | None:
             found = "the texts have no spaces between words, so that characters count as words"
     if found is None:
         return None
-    said = [f"model {config.model}", *config.option]
+    said = [f"model {config.model}", *([f"routing {config.routing}"] if config.routing else []), *config.option]
     said += [f"augment {config.augment}"] if kind is not None else []
     said += [f"tokens {config.tokens}"] if config.tokens else []
     said += [f"loss {config.loss}"] if config.loss else []
