@@ -73,7 +73,7 @@ TEXT_ENCODER: Recipe = {
     "weight_decay": 0.3,
     "loss": "cross-entropy",
     "routing": "attention",
-    "option": ("ngrams=[1]", "filters=64", "capsules=4", "word_dropout=0"),
+    "option": ("ngrams=[1]", "filters=64", "capsules=4", "squash=quadratic", "word_dropout=0"),
 }
 ZHAO_CODE: Recipe = {
     **ZHAO,
