@@ -46,7 +46,7 @@ class TextModel(HasRecipes, nn.Module):
 
     reads = "texts"
     recipes: ClassVar[dict[str, Recipe]] = {"default": TEXT, "best": {**TEXT, "epochs": 16}, "paper": ZHAO}
-    many_classes_recipe: ClassVar[Recipe] = {"loss": "cross-entropy", "epochs": 14, "images": 150_000}
+    many_classes_recipe: ClassVar[Recipe] = {"loss": "cross-entropy", "epochs": 14, "images": 100_000}
     shortest = 1
     padding_token = 0
     decoder = None
@@ -151,6 +151,8 @@ class TextCapsules(TextModel):
     """
 
     recipes: ClassVar[dict[str, Recipe]] = {"default": TEXT_CAPSULES, "best": TEXT_CAPSULES_BEST}
+    # Votes are scaled for couplings of one over the number of classes, so that agreements are large from the start.
+    many_classes_recipe: ClassVar[Recipe] = with_options(TextModel.many_classes_recipe, "sharpness=0.1")
     encoder_recipe: ClassVar[Recipe] = TEXT_ENCODER
 
     @classmethod
