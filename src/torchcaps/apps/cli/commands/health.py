@@ -112,7 +112,7 @@ def _show(found: Health, without: Ablations | None) -> None:
         capsule_verdicts(found),
     )
     _section(
-        "couplings, the shares of a child that its parents receive; whether they matter is told by ablations;\n"
+        "couplings: the shares of a child that its parents receive; whether they matter is told by ablations;\n"
         "entropy: 1 is even, 0 all to one parent, also with active children counting more;\n"
         "polarized: children with a coupling above 0.9; by input: 0 the same couplings for every input, 1 the input\n"
         "alone decides them; parse tree: 1 the class of the input decides the one parent of every child,\n"
