@@ -111,3 +111,18 @@ def test_curves_show_what_the_metrics_say():
 def test_a_folder_without_a_run_gets_one_sentence(tmp_path, capsys):
     assert main(["report", str(tmp_path)]) == 2
     assert "expected a run folder, got no config.json in it" in capsys.readouterr().err
+
+
+def test_heads_of_tables_and_names_of_classes_do_not_break_inside_words(tmp_path, open_page):
+    names = ["\u793e\u4f1a\u65b0\u95fb\u4e0e\u8d22\u7ecf\u62a5\u9053", "Donaudampfschifffahrtsgesellsch"]
+    rows = [(name, "1,000", "99.50%", "a text of several words, longer than its cell " * 3) for name in names]
+    file = tmp_path / "page.html"
+    head = ["precision", names[0], names[1], "text"]
+    file.write_text(pages.page("a page", pages.table(rows, head)), encoding="utf-8")
+    shown = open_page(file.as_uri(), viewport={"width": 420, "height": 600})
+    lines = """[...document.querySelectorAll("th, td:first-child")].map(cell => {
+        const range = document.createRange(); range.selectNodeContents(cell);
+        return new Set([...range.getClientRects()].map(box => box.top)).size; })"""
+    assert shown.evaluate(lines) == [1] * 6
+    assert shown.evaluate("document.documentElement.scrollWidth") <= 420
+    shown.screenshot(path=tmp_path / "page.png")

@@ -11,7 +11,7 @@ import torch
 
 import torchcaps as tc
 from tests.support.commands import refused, run
-from torchcaps.analysis.explain import Explanation, colored, explain_texts, html_page, ngram_strengths
+from torchcaps.analysis.explain import Explanation, Word, colored, explain_texts, html_page, ngram_strengths
 from torchcaps.analysis.similar import likeness
 from torchcaps.models import create_model
 from torchcaps.runs.run import Run
@@ -102,9 +102,10 @@ def test_explanations_point_at_the_words_that_tell(trained, tmp_path, capsys):
     texts = ["the plot of it was lovely by the film and more", "some of the scene is dull with one more plot"]
     for text, told in zip(texts, ("lovely", "dull"), strict=True):
         (one,) = explain_texts(Run.open(trained), [text])[0]
-        strongest = max(one.words, key=lambda word: word[2])
-        near = text.index(told)
-        assert abs(strongest[0] - near) < 20
+        strongest = max(one.words, key=lambda word: word.evidence)
+        assert text[strongest.start : strongest.end] == told
+        near = max(one.words, key=lambda word: word.strength)
+        assert abs(near.start - text.index(told)) < 20
         assert any(told in ngram.text for ngram in one.ngrams)
         assert len(one.words) == len(text.split())
         assert text[one.ngrams[0].start : one.ngrams[0].end] == one.ngrams[0].text
@@ -166,17 +167,17 @@ def test_ngrams_that_reach_beyond_the_ends_are_shown_by_their_words(trained):
     texts = {ngram.text for ngram in explanation.ngrams}
     assert texts <= {"lovely", "film", "lovely film"}
     assert explanation.ngrams[0].text.startswith("lovely")
-    assert [(start, end) for start, end, _ in explanation.words] == [(0, 6), (7, 11)]
+    assert [(word.start, word.end) for word in explanation.words] == [(0, 6), (7, 11)]
 
 
 def test_pages_and_colors_keep_every_sign_of_a_text():
     text = "a <b> & 'c'\n d"
-    one = Explanation(text, "x & y", 0.5, (), ((0, 1, 0.1), (2, 5, 0.9), (6, 7, 0.0)))
-    assert "&lt;b&gt;" in html_page([[one]])
-    assert "x &amp; y" in html_page([[one]])
+    one = Explanation(text, "x & y", 0.5, (), (Word(0, 1, 0.1, 0), Word(2, 5, -0.9, 0), Word(6, 7, 0, 0)))
+    assert "&lt;b&gt;" in html_page([[one]], 3)
+    assert "x &amp; y" in html_page([[one]], 3)
     plain = colored(one)
     for number in range(200, 256):
-        plain = plain.replace(f"\x1b[30;48;5;{number}m", "")
+        plain = plain.replace(f"\x1b[30;48;5;{number};4m", "")
     assert plain.replace("\x1b[0m", "") == text
 
 

@@ -188,18 +188,18 @@ def test_verdicts_tell_whether_routing_matters():
         rows = (row("uniform", uniform), row("frozen", frozen))
         return ablation_verdicts(Ablations(100, 1.0, (0.9, 1), rows, more))
 
-    lost = "uniform couplings lose 50.0 points (49.0 to 51.0), frozen 40.0 points (39.0 to 41.0)"
+    lost = "with uniform couplings accuracy falls by 50.0 points (95 % interval 49.0 to 51.0), "
+    lost += "with frozen ones by 40.0 points (95 % interval 39.0 to 41.0)"
     assert said(0.5, 0.4) == [f"routing in classes matters: {lost}"]
-    assert said(0.5, 0.0)[0].startswith("routing in classes acts as a fixed weighting: uniform couplings lose 50.0")
-    assert said(0.0, 0.0) == [
-        "routing in classes decides nothing that can be told: uniform couplings lose 0.0 points (-1.0 to 1.0)"
-    ]
-    assert said(0.0, 0.3)[0].endswith(", but frozen ones 30.0 points (29.0 to 31.0)")
-    few = "points (-5.0 to 45.0)"
+    assert said(0.5, 0.0)[0].startswith("routing in classes acts as a fixed weighting: with uniform couplings")
+    nothing = "with uniform couplings accuracy falls by 0.0 points (95 % interval -1.0 to 1.0)"
+    assert said(0.0, 0.0) == [f"routing in classes decides nothing that can be told: {nothing}"]
+    assert said(0.0, 0.3)[0].endswith(", but with frozen ones by 30.0 points (95 % interval 29.0 to 31.0)")
+    few = "points (95 % interval -5.0 to 45.0)"
     wide = [replace(row(kind, 0.2), lost_interval=(-0.05, 0.45)) for kind in ("uniform", "frozen")]
     (line,) = ablation_verdicts(Ablations(10, 1.0, (0.7, 1), tuple(wide), {}))
     start = "too few examples to tell whether routing in classes matters: "
-    assert line == f"{start}uniform couplings lose 20.0 {few}, frozen 20.0 {few}"
+    assert line == f"{start}with uniform couplings accuracy falls by 20.0 {few}, with frozen ones by 20.0 {few}"
     (line,) = ablation_verdicts(Ablations(10, 1.0, (0.7, 1), (row("uniform", 0.5), wide[1]), {}))
     start = (
         "routing in classes matters, but there are too few examples to tell whether by more than a fixed weighting: "

@@ -83,7 +83,7 @@ def test_uniform_routing_is_seen_to_do_nothing():
     (layer,) = health(network(routing="uniform"), images(), loss).layers
     assert layer.couplings.entropy == pytest.approx((1,))
     words = coupling_verdict(layer, 12)
-    assert words == "classes: couplings are nearly uniform (entropy 1.0000): routing seems to do little here"
+    assert words == "classes: every child is shared almost evenly among its parents (entropy 1.0000 of 1)"
     assert mirror_verdict(layer) == "classes: children x and -x give the same answer: the layer cannot tell them apart"
 
 
@@ -200,7 +200,7 @@ def test_verdicts_follow_the_figures():
         (line,) = gradient_verdicts(replace(found, layers=tuple(layers)))
         return line
 
-    assert gradients(0.5) == "classes: the gradient reaches the children"
+    assert gradients(0.5) == "classes: the gradient reaches the children, which can learn from it"
     assert gradients(0.1, 0.2) == "layer 1: the gradient arrives: by poses 0.5 times that of classes"
     assert gradients(1e-5, 0.1) == "layer 1: the gradient vanishes on the way: by poses 0.0001 times that of classes"
     assert gradients(0.0).startswith("classes: no gradient at all")

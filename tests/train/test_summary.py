@@ -1,17 +1,20 @@
 """What is said of the data before training."""
 
 import dataclasses
+import re
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from tests.support.commands import run
 from torchcaps._core.errors import InputError
 from torchcaps.data import ImageSet, PairSet, Splits, TextSet, Vocabulary, load_dataset
 from torchcaps.data.copies import copies_between, deduplicated
 from torchcaps.runs.config import TrainConfig
 from torchcaps.runs.recipes import data_facts, resolve
 from torchcaps.train.prepare import class_weights
-from torchcaps.train.summary import copies_warning, data_summary, recipe_summary
+from torchcaps.train.summary import baseline_lines, copies_warning, data_summary, recipe_summary, rising_lines
 
 
 def images(counts, shape=(3, 8, 6)):
@@ -96,3 +99,56 @@ def test_an_even_weight_for_every_class():
     pairs = PairSet(images([5, 5], (1, 8, 8)))
     with pytest.raises(InputError, match="balance: expected one known label for each example"):
         class_weights(pairs)
+
+
+def finished(*seen, stopped=False):
+    """A run with these validation accuracies."""
+    rows = [{"validation_accuracy": str(each)} for each in seen]
+    return SimpleNamespace(rows=lambda: rows, metadata=SimpleNamespace(stopped=stopped), folder="runs/mine")
+
+
+def test_a_rise_at_the_end_is_told():
+    said = "validation was still rising, from 70.0% to 80.0% in the last quarter of the epochs"
+    lines = rising_lines(finished(0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8), 400)
+    assert lines == ["", f"{said}: --epochs 16 may be better"]
+    assert "--epochs 4 may" in rising_lines(finished(0.5, 0.7), 400)[1]
+
+
+@pytest.mark.parametrize(
+    ("ended", "count"),
+    [
+        (finished(0.2, 0.7, 0.8, 0.79, 0.8, 0.79, 0.80, 0.805), 400),  # within the noise
+        (finished(0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8), 10),  # of few examples
+        (finished(0.2, 0.3, 0.4, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.8, 0.7, 0.6), 400),  # it fell
+        (finished(0.2, 0.3, 0.4, 0.8, stopped=True), 400),  # at a goal
+        (finished(0.7), 400),
+        (finished(*[float("nan")] * 4), 0),
+    ],
+)
+def test_no_rise_at_the_end_is_not_told(ended, count):
+    assert rising_lines(ended, count) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"), [("a film", "words"), ("\u8fd9\u5bb6\u9152\u5e97\u4e0d\u9519", "characters")]
+)
+def test_the_comparison_at_the_end_names_what_the_baseline_reads(text, pieces, monkeypatch):
+    right = SimpleNamespace(accuracy=0.9)
+    monkeypatch.setattr("torchcaps.train.summary.baselines", lambda train, test: {"logistic regression": right})
+    monkeypatch.setattr("torchcaps.train.summary.evaluate", lambda model, data: SimpleNamespace(accuracy=0.8))
+    texts = TextSet((text,) * 20, torch.arange(20) % 2, ("no", "yes"))
+    ended = SimpleNamespace(load_model=lambda: None, folder="runs/mine")
+    _, line = baseline_lines(ended, Splits(texts, texts, texts))
+    assert line.startswith(f"a logistic regression on {pieces}, which takes seconds, is right about 90.0% of")
+
+
+def test_the_time_of_training_is_foretold_from_its_first_batches(tmp_path, pictures, capsys, monkeypatch):
+    words = ["train", pictures, "--model", "cnn-small", "--batch-size", 4, "--epochs", 2]
+    monkeypatch.setattr("torchcaps.train.progress.BRIEF", 0.0)
+    assert run(*words, "--out", tmp_path / "a") == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "by the first batches" in line]
+    assert re.fullmatch(r"about \d+ s by the first batches: 2 epochs of \d+ batches", line)
+    assert line in (tmp_path / "a" / "train.log").read_text()
+    monkeypatch.setattr("torchcaps.train.progress.BRIEF", 1e9)
+    assert run(*words, "--out", tmp_path / "b") == 0
+    assert "by the first batches" not in capsys.readouterr().err

@@ -34,8 +34,9 @@ PARTS = {
         "{% endfor %}</div>"
     ),
     "words": (
-        "<h2>{{ label }} <small>{{ confidence }}</small></h2><p class='words'>{% for text, color in pieces %}"
-        "{% if color %}<span style='background: {{ color }}'>{{ text }}</span>{% else %}{{ text }}{% endif %}"
+        "<h2>{{ label }} <small>{{ confidence }}</small></h2><p class='words'>"
+        "{% for text, kind, color, title in pieces %}{% if kind %}<span class='{{ kind }}' title='{{ title }}'"
+        "{% if color %} style='background: {{ color }}'{% endif %}>{{ text }}</span>{% else %}{{ text }}{% endif %}"
         "{% endfor %}</p>"
     ),
 }
@@ -110,6 +111,6 @@ def tiles(rows: Sequence[tuple[str, str]]) -> str:
     return render("tiles", rows=rows)
 
 
-def shaded_text(label: str, confidence: str, pieces: Sequence[tuple[str, str | None]]) -> str:
-    """A text in pieces, some of them with a background color, below its class."""
+def shaded_text(label: str, confidence: str, pieces: Sequence[tuple[str, str, str, str]]) -> str:
+    """A text in pieces below its class. Each has a CSS class, a background color and a title, or none of them."""
     return render("words", label=label, confidence=confidence, pieces=pieces)

@@ -1,4 +1,6 @@
-"""Which words decided: the n-grams of a text with the strongest connection to each predicted class.
+"""Which words decided: what each word says for or against a predicted class, and its most strongly connected n-grams.
+
+The evidence of words is measured by replacing them: see `wordevidence`.
 
 Zhao et al. 2018 show n-grams by the strength of their connection to a class: the final couplings. The couplings of all
 layers are multiplied along the paths from a primary capsule to a class; the strength of an n-gram for a class is the
@@ -15,13 +17,23 @@ from torch import Tensor
 
 from torchcaps._core.errors import input_error
 from torchcaps._core.neutral import shown
-from torchcaps._core.pages import heading, page, paragraph, shaded_text, table
+from torchcaps._core.pages import heading, listing, page, paragraph, shaded_text, table
 from torchcaps._core.types import Capsules
 from torchcaps.analysis.evaluate import named_classes
+from torchcaps.analysis.wordevidence import Deletion, deletion_check, word_evidence
 from torchcaps.layers import DenseCapsules, RoutedLayer
 from torchcaps.models import TextCapsules
 from torchcaps.models.ngrams import Branch
 from torchcaps.runs.run import Run
+
+LEGEND = (
+    "Blue words speak for the class, orange and underlined ones against it; the deeper, the stronger. The evidence of "
+    "a word is how far the log-odds of the class (the logarithm of a / (1 - a), where a is its activation) fall if the "
+    "network reads an unknown word in its place. Words in italics are not in its vocabulary. Below each text are the "
+    "n-grams with the strongest connection to the class along the couplings, as a share of all that reaches it."
+)
+FOR, AGAINST = (86, 180, 233), (240, 160, 60)  # told apart by color-blind readers, too
+GROUNDS = ((None, 230, 223, 222, 215, 208), (None, 195, 159, 117, 75, 39))  # against and for, of 256 colors
 
 
 @dataclass(frozen=True)
@@ -35,18 +47,43 @@ class Ngram:
 
 
 @dataclass(frozen=True)
-class Explanation:
-    """A text, a predicted class with its confidence, the strongest n-grams, and the strength of every word.
+class Word:
+    """A word: its start and end in the text, its evidence for the class, and the mean strength of its n-grams.
 
-    words: (start, end, strength) of each word, the mean over the n-grams that contain it. With a pretrained encoder,
-    words are its tokens; special ones are in n-grams only.
+    evidence: the fall of the logit of the class if the word is unknown; negative for a word against the class. known:
+    whether it is in the vocabulary.
+    """
+
+    start: int
+    end: int
+    evidence: float
+    strength: float
+    known: bool = True
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A text, a predicted class with its confidence, the strongest n-grams, and every word.
+
+    check: what is left of the confidence without the strongest words; None for a text without words. With a pretrained
+    encoder, words are its tokens; special ones are in n-grams only.
     """
 
     text: str
     label: str
     confidence: float
     ngrams: tuple[Ngram, ...]
-    words: tuple[tuple[int, int, float], ...]
+    words: tuple[Word, ...]
+    check: Deletion | None = None
+
+    def strongest(self, top: int, sign: int) -> list[Word]:
+        """The words with the strongest evidence for (sign 1) or against (sign -1) the class."""
+        speaking = [word for word in self.words if sign * round(word.evidence, 2) > 0]
+        return sorted(speaking, key=lambda word: -sign * word.evidence)[:top]
+
+    def unknown(self) -> list[str]:
+        """The words that are not in the vocabulary, each once."""
+        return list(dict.fromkeys(self.text[word.start : word.end] for word in self.words if not word.known))
 
 
 @torch.no_grad()
@@ -107,21 +144,25 @@ def explain_texts(run: Run, texts: Sequence[str], *, top: int = 5) -> list[list[
         named = named_classes(activations, run.metadata.many)
         branches = [branch for branch in model.branches if isinstance(branch, Branch)]
         found = [(branch, ngram_strengths(branch, vectors, ends)[0] / len(branches)) for branch in branches]
-        answers.append(
-            [_explanation(text, words, found, place, run.metadata.classes[place], activations, top) for place in named]
-        )
+        evidence = word_evidence(model, tokens[0], vocabulary.unknown)
+        known = (tokens[0] != vocabulary.unknown).tolist()
+        real = torch.tensor([end > start for _, start, end in words], dtype=torch.bool)
+        several = []
+        for place in named:
+            ngrams, strengths = _connections(text, words, found, place)
+            values = zip(words, evidence[:, place].tolist(), strengths, known, strict=True)
+            marked = tuple(Word(start, end, *value) for (_, start, end), *value in values if end > start)
+            check = deletion_check(model, tokens[0], evidence[:, place], place, real)
+            sure = round(float(activations[place]), 4)
+            several.append(Explanation(text, run.metadata.classes[place], sure, ngrams[:top], marked, check))
+        answers.append(several)
     return answers
 
 
-def _explanation(
-    text: str,
-    words: list[tuple[str, int, int]],
-    found: list[tuple[Branch, Tensor]],
-    place: int,
-    label: str,
-    activations: Tensor,
-    top: int,
-) -> Explanation:
+def _connections(
+    text: str, words: list[tuple[str, int, int]], found: list[tuple[Branch, Tensor]], place: int
+) -> tuple[tuple[Ngram, ...], list[float]]:
+    """The n-grams with the strongest connection to a class, and the mean strength of those that contain each word."""
     sums, counts = [0.0] * len(words), [0] * len(words)
     ngrams: list[Ngram] = []
     spans = [  # of the words of each n-gram that holds any
@@ -139,9 +180,7 @@ def _explanation(
             sums[word] += value / total
             counts[word] += 1
     ngrams.sort(key=lambda ngram: -ngram.strength)
-    means = [total / max(1, count) for total, count in zip(sums, counts, strict=True)]
-    marked = tuple((start, end, mean) for (_, start, end), mean in zip(words, means, strict=True) if end > start)
-    return Explanation(text, label, round(float(activations[place]), 4), tuple(_apart(ngrams)[:top]), marked)
+    return tuple(_apart(ngrams)), [total / max(1, count) for total, count in zip(sums, counts, strict=True)]
 
 
 def _apart(ngrams: list[Ngram]) -> list[Ngram]:
@@ -155,46 +194,73 @@ def _apart(ngrams: list[Ngram]) -> list[Ngram]:
     return kept
 
 
-def _pieces(explanation: Explanation) -> list[tuple[str, float]]:
-    """The text in pieces: words from 0, the weakest, to 1, the strongest; the characters between words have 0."""
-    strengths = [strength for _, _, strength in explanation.words] or [0.0]
-    low, width = min(strengths), (max(strengths) - min(strengths)) or 1.0
-    pieces, done = [], 0
-    for start, end, strength in explanation.words:
-        start = max(start, done)  # tokens may be parts of one character
-        pieces += [(explanation.text[done:start], 0.0), (explanation.text[start:end], (strength - low) / width)]
-        done = end
-    return [*pieces, (explanation.text[done:], 0.0)]
+def facts(explanation: Explanation, top: int) -> list[str]:
+    """Sentences on an explanation: the strongest words for and against the class, unknown words, the check."""
+    lines = []
+    for sign, how in ((1, "for"), (-1, "against")):
+        found = explanation.strongest(top, sign)
+        named = ", ".join(f"{explanation.text[word.start : word.end]} {word.evidence:+.2f}" for word in found)
+        lines.append(f"words {how} {explanation.label}: {named or 'none'}")
+    if explanation.unknown():
+        named = ", ".join(explanation.unknown())
+        lines.append(f"not in the vocabulary, so that the network reads only that a word is unknown here: {named}")
+    check = explanation.check
+    if check is not None:
+        words = "strongest word" if check.words == 1 else f"{check.words} strongest words"
+        others = "another random word" if check.words == 1 else f"{check.words} random words"
+        fall = f"{explanation.confidence:.2f} -> {check.removed:.2f}"
+        lines.append(f"without the {words} {fall}; without {others} {check.elsewhere:.2f}")
+    return lines
+
+
+def _pieces(explanation: Explanation) -> list[tuple[str, Word | None, float]]:
+    """The text in pieces: words with their evidence as a share of the strongest, from -1 to 1; what is between them."""
+    most = max((abs(word.evidence) for word in explanation.words), default=0.0) or 1.0
+    pieces: list[tuple[str, Word | None, float]] = []
+    done = 0
+    for word in explanation.words:
+        start = max(word.start, done)  # tokens may overlap
+        pieces.append((explanation.text[done:start], None, 0.0))
+        pieces.append((explanation.text[start : word.end], word, word.evidence / most))
+        done = max(done, word.end)
+    return [*pieces, (explanation.text[done:], None, 0.0)]
 
 
 def colored(explanation: Explanation) -> str:
-    """The text for a terminal of 256 colors; stronger words have a deeper background."""
-    grounds = (None, 230, 229, 222, 215, 208)
+    """The text for a terminal of 256 colors: words for the class on blue, words against it underlined on orange.
+
+    Stronger words have a deeper background, unknown ones are dim.
+    """
     result = []
-    for piece, share in _pieces(explanation):
-        ground = grounds[min(5, int(share * 6))]
+    for piece, word, share in _pieces(explanation):
+        ground = GROUNDS[share > 0][min(5, int(abs(share) * 6))]
+        style = "2" if word is not None and not word.known else ""
+        if ground is not None:
+            style = f"30;48;5;{ground}" + (";4" if share < 0 else "")
         piece = shown(piece, lines=True)
-        result.append(piece if ground is None else f"\x1b[30;48;5;{ground}m{piece}\x1b[0m")
+        result.append(f"\x1b[{style}m{piece}\x1b[0m" if style else piece)
     return "".join(result)
 
 
-def html_page(explanations: Sequence[Sequence[Explanation]]) -> str:
-    """An HTML page with all texts, words shaded by their strength."""
-    intro = (
-        "The darker the ground of a word, the stronger its connection to the class. Below each text, the strongest "
-        "n-grams with their share of all that reached the class."
-    )
-    sections = "".join(html_section(each) for several in explanations for each in several)
-    return page("torchcaps: which words decided", heading("Which words decided", 1) + paragraph(intro) + sections)
+def html_page(explanations: Sequence[Sequence[Explanation]], top: int) -> str:
+    """An HTML page with all texts, words shaded by their evidence. top: how many words are listed."""
+    sections = "".join(html_section(each, top) for several in explanations for each in several)
+    return page("torchcaps: which words decided", heading("Which words decided", 1) + paragraph(LEGEND) + sections)
 
 
-def html_section(explanation: Explanation) -> str:
-    """A text as HTML: its class, its words shaded by their strength, its strongest n-grams."""
-    pieces = [(piece, _shade(share)) for piece, share in _pieces(explanation)]
-    ngrams = table([(ngram.text, f"{ngram.strength:.1%}") for ngram in explanation.ngrams])
-    return f"<section>{shaded_text(explanation.label, f'{explanation.confidence:.2f}', pieces)}{ngrams}</section>"
+def html_section(explanation: Explanation, top: int) -> str:
+    """A text as HTML: its class, its words shaded by their evidence, what it says, its strongest n-grams."""
+    pieces = [(piece, *_look(word, share)) for piece, word, share in _pieces(explanation)]
+    text = shaded_text(explanation.label, f"{explanation.confidence:.2f}", pieces)
+    ngrams = table([(ngram.text, f"{ngram.strength:.1%}") for ngram in explanation.ngrams], ("n-gram", "connection"))
+    return f"<section>{text}{listing(facts(explanation, top))}{ngrams if explanation.ngrams else ''}</section>"
 
 
-def _shade(share: float) -> str | None:
-    """The background of a word, darker with its strength; None for strength 0."""
-    return f"rgb(255, {230 - 110 * share:.0f}, {190 - 190 * share:.0f})" if share else None
+def _look(word: Word | None, share: float) -> tuple[str, str, str]:
+    """The CSS class, the background and the title of a piece; all empty between words."""
+    if word is None:
+        return "", "", ""
+    kind = "unknown" if not word.known else "against" if share < 0 else "for"
+    end = AGAINST if share < 0 else FOR
+    color = ", ".join(f"{255 - abs(share) * (255 - channel):.0f}" for channel in end)
+    return kind, f"rgb({color})" if share else "", f"{word.evidence:+.2f}" if word.known else "not in the vocabulary"

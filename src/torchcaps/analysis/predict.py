@@ -19,7 +19,7 @@ from torchcaps.analysis.evaluate import named_classes, reconstruction_errors, to
 from torchcaps.data import Batch, Columns, cells_in, is_table, padded, pictures_in, read_picture
 from torchcaps.data.rows import Row
 from torchcaps.models import readout_of
-from torchcaps.models.text import UNKNOWN
+from torchcaps.models.textmodel import UNKNOWN
 from torchcaps.runs.metadata import RunMetadata
 from torchcaps.runs.run import Run
 

@@ -51,7 +51,7 @@ def evidence(model: nn.Module, image: Tensor, label: int, seed: int = 0) -> Evid
 
     with eval_mode(model):
         whole = activation(torch.zeros_like(windows[:1]))
-        falls = _logit(whole) - _logit(activation(windows))
+        falls = log_odds(whole) - log_odds(activation(windows))
         covers = windows.to(image.dtype)
         heat = (falls[:, None, None] * covers).sum(0) / covers.sum(0)
         hottest = heat >= heat.flatten().quantile(1 - PART)
@@ -60,7 +60,8 @@ def evidence(model: nn.Module, image: Tensor, label: int, seed: int = 0) -> Evid
     return Evidence(label, heat, hottest, float(whole), float(covered), float(others.mean()))
 
 
-def _logit(activations: Tensor) -> Tensor:
+def log_odds(activations: Tensor) -> Tensor:
+    """The logits of activations from 0 to 1, log a / (1 - a)."""
     return torch.logit(activations, eps=1e-6)
 
 

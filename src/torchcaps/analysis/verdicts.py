@@ -50,7 +50,7 @@ def coupling_verdict(layer: LayerHealth, examples: int) -> str:
     facts = layer.couplings
     entropy = facts.entropy[-1]
     if entropy > EVEN:
-        return f"{layer.name}: couplings are nearly uniform (entropy {entropy:.4f}): routing seems to do little here"
+        return f"{layer.name}: every child is shared almost evenly among its parents (entropy {entropy:.4f} of 1)"
     kind = "nearly all or nothing" if entropy < SHARP else "soft"
     if facts.dependence < FIXED and examples < ENOUGH:
         return f"{layer.name}: couplings are {kind}; {examples} examples are too few to tell if they follow the input"
@@ -65,8 +65,8 @@ def mirror_verdict(layer: LayerHealth) -> str:
     """Whether the network distinguishes the children of this layer from their negatives."""
     if layer.mirror.change < 1e-5:
         return f"{layer.name}: children x and -x give the same answer: the layer cannot tell them apart"
-    change = f"activations change by {layer.mirror.change:.3f}, and {layer.mirror.answers:.0%} of answers"
-    return f"{layer.name}: the network tells children x from -x: {change}"
+    change = f"changes activations by {layer.mirror.change:.3f}, and {layer.mirror.answers:.0%} of answers"
+    return f"{layer.name}: the network tells children x from -x: negating all poses {change}"
 
 
 def gradient_verdicts(health: Health) -> list[str]:
@@ -83,7 +83,7 @@ def _gradient_verdict(first: LayerHealth, last: LayerHealth) -> str:
     if last.gradients.poses == 0:
         return f"{last.name}: no gradient at all: nothing is learned from these examples"
     if first is last:
-        return f"{last.name}: the gradient reaches the children"
+        return f"{last.name}: the gradient reaches the children, which can learn from it"
     share = first.gradients.poses / last.gradients.poses
     how = "vanishes on the way" if share < VANISHED else "arrives"
     return f"{first.name}: the gradient {how}: by poses {share:.2g} times that of {last.name}"
@@ -124,12 +124,13 @@ def ablation_verdicts(found: Ablations) -> list[str]:
 
 def _ablation_verdict(layer: str, uniform: Ablation, frozen: Ablation) -> str:
     where = "routing" if layer == ALL else f"routing in {layer}"
-    lost = f"uniform couplings lose {_points(uniform)}, frozen {_points(frozen)}"
+    lost = f"with uniform couplings accuracy falls by {_points(uniform)}, with frozen ones by {_points(frozen)}"
     if not uniform.matters:
         if _may_hide(uniform):
             return f"too few examples to tell whether {where} matters: {lost}"
-        others = f", but frozen ones {_points(frozen)}" if frozen.matters else ""
-        return f"{where} decides nothing that can be told: uniform couplings lose {_points(uniform)}{others}"
+        others = f", but with frozen ones by {_points(frozen)}" if frozen.matters else ""
+        said = f"with uniform couplings accuracy falls by {_points(uniform)}"
+        return f"{where} decides nothing that can be told: {said}{others}"
     if frozen.matters:
         return f"{where} matters: {lost}"
     if _may_hide(frozen):
@@ -144,4 +145,4 @@ def _may_hide(row: Ablation) -> bool:
 
 def _points(row: Ablation) -> str:
     low, high = row.lost_interval
-    return f"{100 * row.lost:.1f} points ({100 * low:.1f} to {100 * high:.1f})"
+    return f"{100 * row.lost:.1f} points (95 % interval {100 * low:.1f} to {100 * high:.1f})"

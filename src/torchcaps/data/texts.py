@@ -93,6 +93,11 @@ class Vocabulary:
         return int(self.tokenizer.get_vocab_size())
 
     @property
+    def unknown(self) -> int:
+        """The index of the unknown word."""
+        return int(self.tokenizer.token_to_id(self.tokenizer.model.unk_token or UNKNOWN))
+
+    @property
     def words(self) -> list[str]:
         """All words, in the order of their indices."""
         numbers = self.tokenizer.get_vocab()

@@ -20,7 +20,8 @@ from torchcaps.models.crops import Patches
 from torchcaps.models.deep import DeepCapsules
 from torchcaps.models.efficient import EfficientCapsNet
 from torchcaps.models.matrix import MatrixCapsules, SmallMatrixCapsules
-from torchcaps.models.text import Text, TextA, TextB, TextCapsules, TextModel
+from torchcaps.models.text import Text, TextA, TextB, TextCapsules
+from torchcaps.models.textmodel import TextModel
 from torchcaps.models.textnets import BiLSTM, TextCNN
 from torchcaps.models.vectors import VectorCapsules
 from torchcaps.routing import ROUTINGS, routing_like, routing_options

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchcaps._core.errors import input_error
 from torchcaps.models.base import CapsuleModel, feature_shape
 from torchcaps.models.frozen import Pretrained
-from torchcaps.models.text import TextModel
+from torchcaps.models.textmodel import TextModel
 from torchcaps.models.tokens import TextEncoder
 
 PREFIXES = (0, 1, 2, 5)  # tokens before those of the patches: none, class, distillation, class and four registers

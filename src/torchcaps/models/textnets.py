@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torchcaps._core.errors import check_count
 from torchcaps._core.types import Capsules
 from torchcaps.models.ngrams import ngram_starts, real_ngrams
-from torchcaps.models.text import TextModel
+from torchcaps.models.textmodel import TextModel
 
 
 class _TextNetwork(TextModel):

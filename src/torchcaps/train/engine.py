@@ -39,7 +39,7 @@ from torchcaps.train.module import BatchShard, ShardedBatchSampler, TrainingModu
 from torchcaps.train.plan import checked, draft, planned
 from torchcaps.train.prepare import prepare, quiet
 from torchcaps.train.progress import Progress, WholeFiles
-from torchcaps.train.summary import baseline_lines, run_summary
+from torchcaps.train.summary import closing_lines, run_summary
 
 PRECISIONS: dict[str, Literal["32-true", "16-mixed", "bf16-mixed"]] = {
     "float32": "32-true",
@@ -52,7 +52,7 @@ MANY = 60  # a message is shown if a recipe leads to more epochs
 def train(config: TrainConfig, *, compare: bool = False) -> Run:
     """Train with these options and return the finished run. Ctrl-C ends it early, with the best weights so far.
 
-    compare: end with a sentence if a classifier that takes seconds is as good on the validation part.
+    compare: end with a sentence if validation was still rising, or if a classifier that takes seconds is as good.
     With several devices, child processes train while this one waits for them. Under torchrun, the first process creates
     the run, and the others join it.
     """
@@ -67,7 +67,7 @@ def train(config: TrainConfig, *, compare: bool = False) -> Run:
         if not distributed.asked(config):
             distributed.announce_folder(run.folder)
             run = fit_run(run, parts, model)
-            for line in baseline_lines(run, parts) if compare else ():
+            for line in closing_lines(run, parts) if compare else ():
                 say(line, run.log, error=True)
             return run
     del parts, model  # the child processes load their own, and the first of them takes the lock

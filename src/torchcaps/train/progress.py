@@ -33,6 +33,8 @@ from torchcaps.train.distributed import leave_when_told
 from torchcaps.train.log import Lenient, say
 
 HEARTBEAT = 10.0  # seconds without a line, where no progress bar is shown
+MEASURED = 3  # batches after the first that tell how long training will take
+BRIEF = 30.0  # seconds of training of which nothing is foretold
 
 
 def duration(seconds: float) -> str:
@@ -81,6 +83,8 @@ class Progress(pl.Callback):
         self.started = 0.0
         self.trained = 0.0  # when the last batch was done
         self.told = 0.0  # when a line was last printed
+        self.warm: float | None = None  # when the first batch of all was done
+        self.first_epoch = 0  # of this process
         self.stopped = False
         self.silent: set[str] = set()  # layers that were reported
 
@@ -110,10 +114,25 @@ class Progress(pl.Callback):
         loss, accuracy = module.means("train")  # of several processes, those of the first
         self.trained = time.perf_counter()
         self.bar.update()
+        if self.warm is None:
+            self.warm, self.first_epoch = self.trained, trainer.current_epoch
+        if batch_idx == MEASURED and trainer.current_epoch == self.first_epoch and trainer.is_global_zero:
+            self._foretell(trainer, (self.trained - self.warm) / MEASURED)
         speed = self._speed(module) * trainer.world_size
         self.bar.set_postfix_str(f"loss {loss:.4f}, accuracy {accuracy:.2%}, {speed:,.0f} examples/s")
         if self.bar.disable and trainer.is_global_zero and self.trained - self.told > HEARTBEAT:
             self._tell_of_batches(trainer, batch_idx + 1, loss)
+
+    def _foretell(self, trainer: pl.Trainer, seconds: float) -> None:
+        """A line on how long training will take, without validation, by the seconds of each of the first batches."""
+        total, epochs = int(trainer.num_training_batches), (trainer.max_epochs or 0) - trainer.current_epoch
+        if seconds * total * epochs < BRIEF:
+            return
+        assert self.bar is not None
+        self.bar.clear()
+        what = f"{epochs:,} epochs of {total:,} batches" if epochs > 1 else f"{total:,} batches"
+        say(f"about {duration(seconds * total * epochs)} by the first batches: {what}", self.run.log, error=True)
+        self.bar.refresh()
 
     def _tell_of_batches(self, trainer: pl.Trainer, done: int, loss: float) -> None:
         """A line within an epoch, for whoever sees no progress bar; not in the log."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torchcaps.analysis.baselines import baselines
@@ -128,6 +129,29 @@ def copies_warning(parts: Splits) -> list[str]:
     return [f"{said}, such as {first}: accuracy will look better than it is; --deduplicate leaves copies out"]
 
 
+def closing_lines(run: Run, parts: Splits) -> list[str]:
+    """For the end of training: whether more epochs may help, and whether a classifier that takes seconds is as good."""
+    return [*rising_lines(run, len(parts.validation)), *baseline_lines(run, parts)]
+
+
+def rising_lines(run: Run, count: int) -> list[str]:
+    """A sentence if training ended while validation accuracy rose, otherwise nothing. count: validation examples.
+
+    It rose if the best of the last two epochs is the best of all, and more than a standard error above what was reached
+    before the last quarter of the epochs.
+    """
+    seen = [float(row["validation_accuracy"]) for row in run.rows()]
+    before = seen[: len(seen) - max(1, len(seen) // 4)]
+    if not before or not count or run.metadata.stopped:  # stopped: at a goal, or because it no longer rose
+        return []
+    highest = max(seen)
+    noise = math.sqrt(highest * (1 - highest) / count)
+    if highest not in seen[-2:] or highest <= max(before) + noise:
+        return []
+    said = f"validation was still rising, from {max(before):.1%} to {highest:.1%} in the last quarter of the epochs"
+    return ["", f"{said}: --epochs {2 * len(seen)} may be better"]
+
+
 def baseline_lines(run: Run, parts: Splits) -> list[str]:
     """For the end of training: a sentence if a classifier that takes seconds is as good, otherwise nothing."""
     if len(parts.validation) < FEWEST:
@@ -139,7 +163,8 @@ def baseline_lines(run: Run, parts: Splits) -> list[str]:
     own = evaluate(run.load_model(), parts.validation).accuracy
     if own > accuracy:
         return []
+    pieces = "characters" if parts.train.kind == "texts" and spaceless(parts.train.texts) else "words"
     method = {"support vectors": "a support vector machine on edges and colors", "random forest": "a random forest"}
-    said = f"{method.get(name, f'a {name} on words')}, which takes seconds, is right about {accuracy:.1%} of the"
+    said = f"{method.get(name, f'a {name} on {pieces}')}, which takes seconds, is right about {accuracy:.1%} of the"
     compare = f"compare them with torchcaps evaluate {run.folder} --baseline"
     return ["", f"{said} validation part, this network about {own:.1%}: {compare}"]

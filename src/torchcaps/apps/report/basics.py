@@ -115,16 +115,15 @@ def _short(subject: Subject, row: int) -> str:
 
 def words(subject: Subject) -> str:
     """For texts: which words decided, for some right predictions."""
-    from torchcaps.analysis.explain import explain_texts, html_section
+    from torchcaps.analysis.explain import LEGEND, explain_texts, html_section
     from torchcaps.models import TextCapsules
 
     if not isinstance(subject.model, TextCapsules):
         return ""
     right = subject.result.right.nonzero().squeeze(-1)[:6].tolist()
     texts = [subject.parts.test.texts[row][:600] for row in right]
-    sections = "".join(html_section(one) for several in explain_texts(subject.run, texts, top=3) for one in several)
-    words = "The darker the background of a word, the stronger its connection to the class."
-    return pages.heading("Which words decided") + pages.paragraph(words) + sections
+    sections = "".join(html_section(one, 3) for several in explain_texts(subject.run, texts, top=3) for one in several)
+    return pages.heading("Which words decided") + pages.paragraph(LEGEND) + sections
 
 
 def commands(subject: Subject) -> str:

@@ -26,6 +26,13 @@ from torchcaps.plots.evaluation import spread
 from torchcaps.plots.health import ablations_figure, entropy_figure
 from torchcaps.plots.trees import tree_figure
 
+TERMS = (
+    "Capsules of one layer, the children, are shared among those of the next, their parents; the shares of a child are "
+    "its couplings, and routing chooses them for each example. A dead capsule is active on no example; a starved one "
+    "receives less than a tenth of an even share. Entropy tells how even shares are: 1 is even, 0 all to one parent. "
+    "Whether routing matters for the answers is told by the lines on accuracy below."
+)
+
 
 def reconstructions(subject: Subject) -> str:
     if not draws(subject.model):
@@ -84,7 +91,7 @@ def routing_health(subject: Subject) -> str:
     return "".join(
         [
             pages.heading("Health of the routing"),
-            pages.paragraph(f"On {found.examples:,} test examples."),
+            pages.paragraph(f"{TERMS} On {found.examples:,} test examples."),
             pages.listing(verdicts),
             pages.picture(entropy_figure(found), "entropy of couplings by layer and iteration") if moves else "",
             pages.heading("Without parts of the routing", 3),

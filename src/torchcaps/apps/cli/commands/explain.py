@@ -18,13 +18,13 @@ from torchcaps.runs.config import Folder, Name
 
 @dataclass(frozen=True)
 class Explain(TextInputs):
-    """Explain predictions: the parts of a picture, or n-grams of a text, that decided; figures go into RUN/explain."""
+    """Explain predictions: parts of a picture that decided, or words of a text for and against its class."""
 
     inputs: Annotated[Positional[tuple[str, ...]], arg(metavar="INPUT...", help_behavior_hint="")] = ()
     """Picture files and folders. For texts: the texts themselves, files of texts (tables, or a text in each line), or -
     for the lines of standard input."""
     top: int = 5
-    """Number of parts or n-grams for each class."""
+    """Number of parts, or of words for, words against and n-grams, for each class."""
     example: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
     """Images: an example of the test part instead of files, counted from 0."""
     label: Name = None
@@ -36,7 +36,7 @@ class Explain(TextInputs):
     data_dir: Folder = None
     """Folder of data sets by name."""
     html: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
-    """Texts: write an HTML page with all texts, words shaded by their strength."""
+    """Texts: write an HTML page with all texts, words shaded by their evidence."""
 
 
 def explain_command(words: list[str]) -> None:
@@ -60,13 +60,13 @@ def explain_command(words: list[str]) -> None:
         flags = "--example, --label, --grid, --factors"
         raise input_error(flags, "a run on images", "one on texts", "Drop them.")
     from torchcaps._core.files import atomic_write
-    from torchcaps.analysis.explain import colored, explain_texts, html_page
+    from torchcaps.analysis.explain import colored, explain_texts, facts, html_page
 
     texts = [text for text, _ in texts_of("explain", options, run)]
     found = explain_texts(run, texts, top=options.top)
     if options.html is not None:
         options.html.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(options.html, html_page(found))
+        atomic_write(options.html, html_page(found, options.top))
         print(f"page: {options.html}", file=sys.stderr)
     if options.json:
         print(as_json([[asdict(one) for one in several] for several in found]))
@@ -77,8 +77,12 @@ def explain_command(words: list[str]) -> None:
             text_shown = colored(one) if paint else shown(one.text, lines=True)
             stream = terminal(sys.stdout) if paint else sys.stdout
             print(f"{shown(one.label)} ({one.confidence:.2f}): {text_shown}", file=stream)
+            for line in facts(one, options.top):
+                print(f"  {shown(line)}")
+            if one.ngrams:
+                print(f"  n-grams with the strongest connection to {shown(one.label)}:")
             for ngram in one.ngrams:
-                print(f"  {ngram.strength:>6.1%}  {shown(ngram.text)}")
+                print(f"  {ngram.strength:>8.1%}  {shown(ngram.text)}")
         if not several:
             print(f"no class above a half: {shortened(text)}")
     return None

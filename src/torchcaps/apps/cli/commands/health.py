@@ -96,7 +96,7 @@ def _show(found: Health, without: Ablations | None) -> None:
     layers = found.layers
     print(f"{found.examples:,} examples of the test part\n")
     _section(
-        "capsules: dead ones are active on no example, starved ones receive less than a tenth of a uniform share",
+        "capsules: dead ones are active on no example, starved ones receive less than a tenth of an even share",
         ("layer", "routing", "children", "parents", "least active", "least mass"),
         [
             (
@@ -112,7 +112,8 @@ def _show(found: Health, without: Ablations | None) -> None:
         capsule_verdicts(found),
     )
     _section(
-        "couplings: entropy 1 is uniform, 0 all to one parent, also with active children counting more;\n"
+        "couplings: the shares of a child that its parents receive; whether they matter is told by ablations;\n"
+        "entropy: 1 is even, 0 all to one parent, also with active children counting more;\n"
         "polarized: children with a coupling above 0.9; by input: 0 the same couplings for every input, 1 the input\n"
         "alone decides them; parse tree: 1 the class of the input decides the one parent of every child,\n"
         "0 it tells no more than shuffled labels would",
