@@ -76,7 +76,7 @@ def test_the_words_that_decided_are_tokens_of_the_text(kind, runs):
     run_ = Run.open(runs[kind])
     texts = ["The good, dull film!", "a 😀 film", "", "good " * 30]
     for text, (found,) in zip(texts, explain_texts(run_, texts, top=3), strict=True):
-        assert all(0 <= start < end <= len(text) for start, end, _ in found.words)
+        assert all(0 <= word.start < word.end <= len(text) for word in found.words)
         assert len(found.words) <= MOST
         assert all(ngram.text for ngram in found.ngrams)
         plain = colored(found).replace("\x1b[0m", "")
