@@ -11,8 +11,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+import torchcaps
+
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src" / "torchcaps"
+SOURCE = Path(torchcaps.__file__).parent  # in src, or where it is installed
 
 
 class Citation(NamedTuple):
