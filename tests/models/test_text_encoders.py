@@ -57,7 +57,9 @@ def test_padding_and_other_texts_never_change_an_answer(kind, name, encoders):
     model = network(encoder, name)
     tokens = encoder.vocabulary.read(TEXTS)
     together = model(tokens)
-    wider = model(torch.nn.functional.pad(tokens, (0, 7), value=encoder.padding))
+    room = min(7, MOST + 2 * (kind == "roberta") - tokens.shape[1])  # older transformers refuse more columns
+    assert room > 0
+    wider = model(torch.nn.functional.pad(tokens, (0, room), value=encoder.padding))
     torch.testing.assert_close(wider[:2], together[:2], rtol=1e-4, atol=1e-5)
     for row, text in enumerate(TEXTS):
         alone = model(encoder.vocabulary.read([text]))
