@@ -120,8 +120,8 @@ CLAIMS = (
         "Capsules take longer to train than a convolutional network.",
         "introductions to capsules",
         (
-            "torchcaps train fashion-mnist --limit 10000 --seed 0 --out runs/fashion",
-            "python benchmarks/plain_cnn.py fashion-mnist --limit 10000 --epochs 10",
+            "torchcaps train eth-80 --size 32 --seed 0 --out runs/eth",
+            "python benchmarks/plain_cnn.py eth-80 --size 32 --epochs 48",
         ),
         "holds",
         "CPU seconds for as many epochs at the same number of parameters",
