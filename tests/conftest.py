@@ -8,6 +8,7 @@ from hypothesis import settings
 from tests.support.browser import chromium, open_page  # noqa: F401  # fixtures
 from tests.support.citations import called, calls, citations
 from tests.support.runs import frozen, pictures, resnet, trained  # noqa: F401  # fixtures
+from torchcaps._core.extensions import VARIABLE
 from torchcaps.votes.native import backend, build, describe
 
 settings.register_profile("torchcaps", deadline=None, max_examples=30, derandomize=True)
@@ -22,6 +23,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # threads of several workers on the sam
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _trust(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test imports or trusts is not trusted in the next one."""
+    monkeypatch.setenv(VARIABLE, os.environ.get(VARIABLE, ""))
 
 
 @pytest.hookimpl(wrapper=True)
