@@ -44,7 +44,9 @@ def test_products_and_gradients_are_those_of_made_votes(votes, bias, leading):
     found = []
     for given in (made, unmade):
         sums, inner = combine(weights, given), agree(given, centers)
-        loss = (sums.sin() * centers).sum() + (inner.cos() * weights).sum()
+        more = agree(given, centers, weights.square())
+        torch.testing.assert_close(more, inner + weights.square(), rtol=1e-10, atol=1e-12)
+        loss = (sums.sin() * centers).sum() + (inner.cos() * weights).sum() + more.sin().sum()
         found.append([sums, inner, *torch.autograd.grad(loss, [weights, centers, *leaves])])
     torch.testing.assert_close(found[1], found[0], rtol=1e-10, atol=1e-12)
 

@@ -154,12 +154,15 @@ def combine(weights: Couplings, votes: Float[Tensor, "*b i j d"] | Votes) -> Flo
     return as_votes(votes).combine(weights)
 
 
-def agree(votes: Float[Tensor, "*b i j d"] | Votes, centers: Float[Tensor, "*b j d"]) -> Couplings:
+def agree(
+    votes: Float[Tensor, "*b i j d"] | Votes, centers: Float[Tensor, "*b j d"], before: Couplings | None = None
+) -> Couplings:
     """The agreement of each vote with its parent, the inner product <u_j|i, v_j>, [*b i j].
 
-    votes: [*b i j d]. centers: one vector for each parent, [*b j d].
+    votes: [*b i j d]. centers: one vector for each parent, [*b j d]. before: scores [*b i j] that agreements are added
+    to, if any; faster than adding them afterwards.
     """
-    return as_votes(votes).agree(centers)
+    return as_votes(votes).agree(centers, before)
 
 
 def moments(

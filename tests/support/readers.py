@@ -43,8 +43,9 @@ class NativeVotes(Votes):
     def combine(self, weights):
         return self.restore(self.inner.combine(self.arrange(weights.expand(self.shape[:-1]))))
 
-    def agree(self, centers):
-        return self.restore(self.inner.agree(self.arrange(self._beside(centers))))
+    def agree(self, centers, before=None):
+        before = None if before is None else self.arrange(before)
+        return self.restore(self.inner.agree(self.arrange(self._beside(centers)), before))
 
     def distances(self, means, precisions=None, offset=None):
         given = [None if each is None else self.arrange(each) for each in (means, precisions, offset)]

@@ -72,8 +72,8 @@ class Dynamic(Routing):
 
     def assign(self, votes: Votes, clusters: Tensor, scores: Tensor, step: int) -> Tensor:
         centers = squash(clusters, self.squash)
-        agreement = agree(votes, centers if self.sharpness == 1 else self.sharpness * centers)
-        return scores + agreement if self.accumulate else agreement
+        centers = centers if self.sharpness == 1 else self.sharpness * centers
+        return agree(votes, centers, scores if self.accumulate else None)
 
     def read(self, clusters: Tensor, couplings: Couplings, weights: Activations) -> Routed:
         poses = squash(clusters, self.squash)  # eq. 1

@@ -158,12 +158,14 @@ class Votes:
             return sums_of(weights, self.dense())
         return self._combine(weights)[1]
 
-    def agree(self, centers: Tensor) -> Tensor:
-        """<u_j|i, y_j>, [*b i j], for centers y [*b j d]."""
+    def agree(self, centers: Tensor, before: Tensor | None = None) -> Tensor:
+        """<u_j|i, y_j>, [*b i j], for centers y [*b j d]; added to scores `before` [*b i j], if they are given."""
         centers = self._beside(centers)
         if self._products is None:
-            return inner_of(self.dense(), centers)
-        result: Tensor = Inner.apply(self._key, None, centers, None, None, self._products, self._factors, self._origin)
+            found = inner_of(self.dense(), centers)
+            return found if before is None else before + found
+        given = (self._products, self._factors, self._origin, before)
+        result: Tensor = Inner.apply(self._key, None, centers, None, None, *given)
         return result
 
     def distances(self, means: Tensor, precisions: Tensor | None = None, offset: Tensor | None = None) -> Tensor:
@@ -173,7 +175,8 @@ class Votes:
         if self._products is not None:
             self._ask_for_squares()
             offset = None if offset is None else offset.expand(precisions.shape[:-1])
-            return Inner.apply(self._key, means, None, precisions, offset, self._products, self._factors, self._origin)
+            backend = (self._products, self._factors, self._origin)
+            return Inner.apply(self._key, means, None, precisions, offset, *backend, None)
         found = inner_of((self.dense() - means.unsqueeze(-3)).square(), precisions)
         return found if offset is None else found + offset.unsqueeze(-2)
 

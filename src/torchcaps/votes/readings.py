@@ -98,7 +98,7 @@ class Combine(torch.autograd.Function):
 
 
 class Inner(torch.autograd.Function):
-    """Sum_d (y_j v + z_j v^2) + offset_j, with v = u_j|i - m_j; one of y and z is None."""
+    """Sum_d (y_j v + z_j v^2) + offset_j + before_ij, with v = u_j|i - m_j; one of y and z is None."""
 
     @staticmethod
     def forward(
@@ -111,11 +111,13 @@ class Inner(torch.autograd.Function):
         products: Products,
         factors: GradientFactors,
         origin: Tensor | None,
+        before: Tensor | None,
     ) -> Tensor:
         ctx.products, ctx.factors = products, factors
         place = origin if means is None else means if origin is None else means + origin
         ctx.save_for_backward(linear, squared, place, *products.sources)
-        return products.inner(linear, squared, offset, place)
+        found = products.inner(linear, squared, offset, place)
+        return found if before is None else found.add_(before)
 
     @staticmethod
     @without_autocast
@@ -136,7 +138,9 @@ class Inner(torch.autograd.Function):
             assert double is not None
             assert found.first is not None
             for_means = (double * found.first).neg_()
-        return None, for_means, found.first if needs[2] else None, found.second, found.masses, None, None, None
+        for_linear = found.first if needs[2] else None
+        for_before = gradient if needs[8] else None
+        return None, for_means, for_linear, found.second, found.masses, None, None, None, for_before
 
 
 class Spread(torch.autograd.Function):

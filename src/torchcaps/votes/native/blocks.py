@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchcaps.votes.buffers import scratch
 from torchcaps.votes.competition import Competition, Reduce
 from torchcaps.votes.windows import Windows
 
@@ -191,7 +192,7 @@ class _Shares(torch.autograd.Function):
             laid = laid.masked_fill(~innermost(mask).unsqueeze(2), -math.inf)
         if kept is not None:
             laid = laid.masked_fill(~innermost(kept).unsqueeze(1), -math.inf)
-        shares = torch.empty_like(laid)
+        shares = scratch(laid.shape, laid, shown=True)
         competition.run(False, laid.shape[2], laid.shape[0] * laid.shape[1], leaky, laid, shares)
         ctx.competition = competition
         result = outermost(shares)
@@ -205,6 +206,6 @@ class _Shares(torch.autograd.Function):
             weighed = shares * gradient
             return weighed - shares * ctx.competition(weighed, torch.sum), None, None, None, None
         laid, given = innermost(shares), innermost(gradient)
-        result = torch.empty_like(laid)
+        result = scratch(laid.shape, laid)
         ctx.competition.run(True, laid.shape[2], laid.shape[0] * laid.shape[1], laid, given, result)
         return outermost(result), None, None, None, None

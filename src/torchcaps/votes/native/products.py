@@ -127,8 +127,8 @@ class NativeProducts(BlockProducts):
         def stacked(vectors: list[list[Tensor]]) -> Tensor:
             return torch.stack([total(several) for several in vectors]) if count > 1 else total(vectors[0])
 
-        for_poses = torch.zeros_like(self.poses)
-        for_weight = torch.zeros_like(self.weight)
+        for_poses = scratch(self.poses.shape, self.poses).zero_()
+        for_weight = scratch(self.weight.shape, self.weight).zero_()
         sizes = ctypes.c_ssize_t * count
         squares = any(given.scaled)
         self._call(

@@ -24,6 +24,7 @@ typedef const REAL *restrict in;
 #define LOAD(place) (*(const vec *)(place))
 #define STORE(place, value) (*(vec *)(place) = (value))
 #define ADD(place, value) STORE(place, LOAD(place) + (value))
+#define FETCH(place) UNROLL for (int h = 0; h < VECS; h++) __builtin_prefetch((place) + h * WIDE)
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 64")
 #define TINY (DOUBLE ? 2.2250738585072014e-308 : 1.17549435e-38f)

@@ -273,8 +273,10 @@ void gradients(int threads, size blocks, size children, size types, size parents
                             size i = group + t;
                             in pose = u + (b * children + i) * IN * LANES, weight = w + (t * parents + j) * INNER * COLS;
                             vec(*own)[VECS] = g[t - type][b - block];
-                            for (size term = 0; term < terms; term++)
+                            for (size term = 0; term < terms; term++) {
                                 pair[term] = x[term] + b * x_b[term] + i * x_i[term] + j * x_j[term];
+                                FETCH(pair[term] + x_j[term]); /* the next parent's, which no prefetcher foresees */
+                            }
                             for (int d = 0; d < OUT; d++) UNROLL for (int h = 0; h < VECS; h++) own[d][h] = (vec){0};
                             all_terms(terms, step, pair, y + parent, 0, own);
                             if (z) {
