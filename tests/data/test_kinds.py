@@ -63,6 +63,18 @@ def test_a_line_says_which_recipe_was_chosen(photographs):
     )
 
 
+def test_what_is_on_the_same_side_in_all_classes_may_be_mirrored():
+    """Such as shoes that all point to the left. The answer needs what was learned from mirror images."""
+    torch.manual_seed(0)
+    images = torch.randint(0, 60, (200, 1, 32, 32)).byte()
+    labels = torch.arange(200) % 2
+    images[labels == 0, :, 4:10, 22:] += 150  # above, on the right
+    images[labels == 1, :, 22:28, 22:] += 150
+    assert not tells_left_from_right(ImageSet(images, labels, ("above", "below")))
+    images[labels == 1] = images[labels == 0].flip(-1)
+    assert tells_left_from_right(ImageSet(images, labels, ("right", "left")))
+
+
 def test_classes_that_a_mirror_exchanges_are_not_mirrored(photographs):
     assert not tells_left_from_right(photographs)
     ramp = torch.linspace(0, 100, 32).byte()
