@@ -146,6 +146,49 @@ CLAIMS = (
         "on toys, where the difference is within the noise",
     ),
     Claim(
+        "three-to-five-iterations",
+        "Three to five iterations are enough.",
+        "Sabour 2017, section 3; notes on dynamic routing",
+        (
+            "torchcaps train toys --model deep --routing dynamic --iterations 5 --epochs 8 --option depth=3 "
+            "--option capsules=4 --option channels=18 --out runs/deep-5",
+        ),
+        "in part",
+        "five in three routed layers of `deep`, validation part: one does as well, within the noise",
+    ),
+    Claim(
+        "shared-weights",
+        "Vote matrices that all children of a type share are about as good as one for each.",
+        "Su 4819; Zhao 2018",
+        (
+            "torchcaps train trec --epochs 10 --out runs/trec-shared",
+            "torchcaps train trec --epochs 10 --option votes=full --out runs/trec-full",
+        ),
+        "holds",
+        "on TREC, the only data where both were trained",
+    ),
+    Claim(
+        "algorithm-2",
+        "Clustering with an entropy term (Algorithm 2) is better than Algorithm 1.",
+        "Wang and Liu 2018",
+        (f"{COMPARE} --limit 10000 --epochs 4 --vary routing=dynamic,entropy,kmeans,em,uniform,attention",),
+        "does not hold",
+        "`entropy` against `dynamic`, points",
+    ),
+    Claim(
+        "text-sets",
+        "Text capsules are the best on 4 of 6 sets.",
+        "Zhao 2018, table 2",
+        (
+            "torchcaps train sst2 --out runs/sst2-b",
+            "torchcaps train sst2 --model textcnn --out runs/sst2-cnn",
+            "torchcaps evaluate runs/sst2-b --baseline",
+        ),
+        "in part",
+        "on MR, SST-2, Subj and AG's News better than `textcnn` and words alone, by about a point, which is within the "
+        "noise; not on TREC and CR; recurrent networks were not run",
+    ),
+    Claim(
         "reuters",
         "Trained on single topics, capsules find several far better than a CNN (60.3 against 27.1 %).",
         "Zhao 2018, table 4",
