@@ -27,6 +27,7 @@ class Claim:
 
 COUNT = "import torchcaps as tc; count = lambda name: sum(p.numel() for p in tc.create_model(name, {}).parameters())"
 COMPARE = "torchcaps compare mnist --reconstruction 0 --seeds 3"
+DEPTH = "--option depth=3 --option capsules=4 --option channels=18"
 NORB = "image_shape=(2, 32, 32), classes=5"
 
 CLAIMS = (
@@ -149,10 +150,7 @@ CLAIMS = (
         "three-to-five-iterations",
         "Three to five iterations are enough.",
         "Sabour 2017, section 3; notes on dynamic routing",
-        (
-            "torchcaps train toys --model deep --routing dynamic --iterations 5 --epochs 8 --option depth=3 "
-            "--option capsules=4 --option channels=18 --out runs/deep-5",
-        ),
+        (f"torchcaps train toys --model deep --routing dynamic --iterations 5 --epochs 8 {DEPTH} --out runs/deep-5",),
         "in part",
         "five in three routed layers of `deep`, validation part: one does as well, within the noise",
     ),
