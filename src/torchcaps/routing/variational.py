@@ -17,12 +17,14 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from torchcaps._core.errors import check_positive, input_error
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import moments
 from torchcaps.routing.checks import Control, Range
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
+from torchcaps.routing.sharp import SharpOptions
 from torchcaps.votes.algebra import Votes
 
 
@@ -57,16 +59,10 @@ class Variational(Gaussian):
         inverse_temperature: float = 1.0,
         beta_use: float | None = None,
         beta_active: float | None = None,
-        sharpness: float = 1.0,
         vote_std: float | None = None,
-        gradients: str = "all",
-        hard: bool = False,
-        leaky: bool = False,
-        sampling: float = 1.0,
+        **options: Unpack[SharpOptions],
     ) -> None:
-        super().__init__(
-            iterations, sharpness=sharpness, gradients=gradients, hard=hard, leaky=leaky, sampling=sampling
-        )
+        super().__init__(iterations, **options)
         if out_capsules is None:
             remedy = (
                 'Pass it, or name the routing in a layer, which knows it: DenseCapsules(..., routing="variational").'
