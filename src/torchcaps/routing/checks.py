@@ -59,6 +59,14 @@ def check_idle(owner: str, where: str, **given: bool) -> None:
             raise input_error(owner, f"no {word} {where}", f"{word}, which has no effect there", f"Drop {word}.")
 
 
+def needed(owner: str, word: str, size: int | None, what: str) -> int:
+    """A size that layers fill in for what is learned; an `InputError` of owner if it is None."""
+    if size is None:
+        remedy = f'Pass it, or name the routing in a layer, which knows it: DenseCapsules(..., routing="{owner}").'
+        raise input_error(owner, f"{word} for its {what}", f"{word}=None", remedy)
+    return size
+
+
 class Range(NamedTuple):
     """An option as a slider: its lowest and highest number, and what it does, in a sentence for a student."""
 
