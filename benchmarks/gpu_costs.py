@@ -159,11 +159,11 @@ def convolution(batch: int = 64) -> dict[str, Callable[[], None]]:
         parents = layer(tc.Capsules(poses, activations))
         _step((parents.poses, parents.activations))
 
-    weight, beta_use, beta_active = _leaf(288, 32, 4, 4), _leaf(32, 1), _leaf(32)
+    weight, costs = _leaf(288, 32, 4, 4), textbook.Costs(_leaf(32, 1), _leaf(32))
 
     def plain() -> None:
         with torch.device("meta"):
-            _step(textbook.conv_em(poses, activations, weight, beta_use, beta_active, 3, 2, across=True))
+            _step(textbook.conv_em(poses, activations, weight, costs, 3, 2, across=True))
 
     return {"textbook": plain, "ours": ours}
 

@@ -26,3 +26,7 @@ def test_a_misspelled_option_of_a_routing_is_found():
     done = mypy("wrong.py")
     assert done.returncode == 1
     assert 'Unexpected keyword argument "leeky"' in done.stdout
+
+
+def test_a_misspelled_option_of_a_loss_is_found():
+    assert 'Unexpected keyword argument "reducton"' in mypy("wrong.py").stdout

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
+from typing_extensions import TypedDict, Unpack
 
 from torchcaps._core.errors import check_choice, check_count, check_positive, check_range, input_error
 from torchcaps._core.progress import bar
@@ -25,51 +26,45 @@ from torchcaps.models import ImageModel
 
 METHODS = ["fgsm", "bim", "pgd"]
 STEPS = 10
+Images = Float[Tensor, "b c h w"]
+Labels = Int[Tensor, "b *n"]
+Targets = Int[Tensor, " b"] | None
 
 
-def fgsm(
-    model: ImageModel,
-    images: Float[Tensor, "b c h w"],
-    labels: Int[Tensor, "b *n"],
-    epsilon: float,
-    targets: Int[Tensor, " b"] | None = None,
-) -> Float[Tensor, "b c h w"]:
+class Steps(TypedDict, total=False):
+    """The options of attacks by several steps: their number, `STEPS` unless given, and the length of each."""
+
+    steps: int
+    step_size: float | None
+
+
+def fgsm(model: ImageModel, images: Images, labels: Labels, epsilon: float, targets: Targets = None) -> Images:
     """Change each pixel by epsilon along the sign of its gradient: away from the labels, or towards the targets."""
     return bim(model, images, labels, epsilon, targets, steps=1)
 
 
 def bim(
-    model: ImageModel,
-    images: Float[Tensor, "b c h w"],
-    labels: Int[Tensor, "b *n"],
-    epsilon: float,
-    targets: Int[Tensor, " b"] | None = None,
-    *,
-    steps: int = STEPS,
-    step_size: float | None = None,
-) -> Float[Tensor, "b c h w"]:
+    model: ImageModel, images: Images, labels: Labels, epsilon: float, targets: Targets = None, **options: Unpack[Steps]
+) -> Images:
     """Several steps along the sign of the gradient, clipped to epsilon; step_size: by default epsilon / steps."""
-    size = epsilon / max(1, steps) if step_size is None else step_size
-    return _climb(model, images, images, labels, epsilon, targets, steps, size)
+    return _climb(model, images, images, labels, epsilon, targets, 1.0, **options)
 
 
 def pgd(
     model: ImageModel,
-    images: Float[Tensor, "b c h w"],
-    labels: Int[Tensor, "b *n"],
+    images: Images,
+    labels: Labels,
     epsilon: float,
-    targets: Int[Tensor, " b"] | None = None,
+    targets: Targets = None,
     *,
-    steps: int = STEPS,
-    step_size: float | None = None,
     generator: Generator | None = None,
-) -> Float[Tensor, "b c h w"]:
+    **options: Unpack[Steps],
+) -> Images:
     """Like `bim`, from a random start within epsilon; step_size: by default 2.5 epsilon / steps."""
     device = images.device if generator is None else generator.device
     noise = torch.rand(images.shape, generator=generator, device=device, dtype=images.dtype).to(images.device)
     start = (images + epsilon * (2 * noise - 1)).clamp(0, 1)
-    step_size = 2.5 * epsilon / max(1, steps) if step_size is None else step_size
-    return _climb(model, images, start, labels, epsilon, targets, steps, step_size)
+    return _climb(model, images, start, labels, epsilon, targets, 2.5, **options)
 
 
 def _climb(
@@ -79,18 +74,21 @@ def _climb(
     labels: Tensor,
     epsilon: float,
     targets: Tensor | None,
-    steps: int,
-    step_size: float,
+    way: float,
+    steps: int = STEPS,
+    step_size: float | None = None,
 ) -> Tensor:
+    """Steps from the start along the sign of the gradient; way: by default the length of all together, in epsilons."""
     check_images("attack", model, images)
     check_range("attack", "epsilon", epsilon, 0, 1)
     check_count("attack", "steps", steps)
     for classes in (labels, targets):
         if classes is not None:
             check_labels("attack", classes, model.classes)
+    size = way * epsilon / steps if step_size is None else step_size
     low, high = (images - epsilon).clamp(min=0), (images + epsilon).clamp(max=1)
     for _ in range(steps if epsilon > 0 else 0):
-        start = start + step_size * image_gradients(model, start, labels, targets).sign()
+        start = start + size * image_gradients(model, start, labels, targets).sign()
         start = start.clamp(low, high)
     return start
 
@@ -98,14 +96,14 @@ def _climb(
 def attack(
     method: str,
     model: ImageModel,
-    images: Float[Tensor, "b c h w"],
-    labels: Int[Tensor, "b *n"],
+    images: Images,
+    labels: Labels,
     epsilon: float,
-    targets: Int[Tensor, " b"] | None = None,
+    targets: Targets = None,
     *,
     steps: int = STEPS,
     generator: Generator | None = None,
-) -> Float[Tensor, "b c h w"]:
+) -> Images:
     """An attack by name; `METHODS` lists them."""
     check_choice("attack", "method", method, METHODS)
     if method == "fgsm":
@@ -115,7 +113,7 @@ def attack(
     return pgd(model, images, labels, epsilon, targets, steps=steps, generator=generator)
 
 
-def wrong_targets(labels: Int[Tensor, "b *n"], classes: int, seed: int = 0) -> Int[Tensor, " b"]:
+def wrong_targets(labels: Labels, classes: int, seed: int = 0) -> Int[Tensor, " b"]:
     """For each example a random class other than its labels."""
     shown = shown_classes(labels, classes)
     if bool(shown.all(-1).any()):

@@ -14,15 +14,11 @@ from torchcaps._core.errors import check_choice
 
 @dataclass(frozen=True)
 class PointSet:
-    """Points [i 2] and the group that each was drawn from, [i]."""
+    """Points [i 2], the group that each was drawn from, [i], and the number of groups."""
 
     points: Tensor
     groups: Tensor
-
-    @property
-    def parents(self) -> int:
-        """The number of groups."""
-        return int(self.groups.max()) + 1
+    parents: int
 
 
 def _blobs(dice: torch.Generator) -> list[Tensor]:
@@ -71,4 +67,4 @@ def make_points(name: str = "blobs", seed: int = 0) -> PointSet:
     check_choice("make_points", "points", name, list(POINTS))
     groups = POINTS[name](torch.Generator().manual_seed(seed))
     labels = torch.arange(len(groups)).repeat_interleave(torch.tensor([len(group) for group in groups]))
-    return PointSet(torch.cat(groups), labels)
+    return PointSet(torch.cat(groups), labels, len(groups))

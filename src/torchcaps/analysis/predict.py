@@ -100,19 +100,12 @@ def full_picture(run: Run, path: Path, most: int = 800) -> Tensor:
     return torch.from_numpy(pixels).movedim(-1, 0).float() / 255
 
 
-def picture_answers(
-    run: Run,
-    files: Sequence[Path],
-    *,
-    batch_size: int = 64,
-    device: torch.device | str = "cpu",
-    model: nn.Module | None = None,
-) -> Iterator[Prediction]:
+def picture_answers(run: Run, model: nn.Module, files: Sequence[Path], batch_size: int = 64) -> Iterator[Prediction]:
     """Iterate over predictions of pictures; a warning counts and names those that cannot be read.
 
-    model: the trained network of the run, if it is loaded already.
+    model: the trained network of the run, on the device to compute on.
     """
-    model = (run.load_model() if model is None else model).to(device)
+    device = next(model.parameters()).device
     for names, images in read_pictures(run, files, batch_size):
         yield from network_answers(model, images.to(device), names, run.metadata.classes, run.metadata)
 
@@ -169,22 +162,15 @@ def _with_probabilities(
     return ranked
 
 
-def text_answers(
-    run: Run,
-    texts: Iterable[str],
-    *,
-    batch_size: int = 64,
-    device: torch.device | str = "cpu",
-    model: nn.Module | None = None,
-) -> Iterator[Prediction]:
+def text_answers(run: Run, model: nn.Module, texts: Iterable[str], batch_size: int = 64) -> Iterator[Prediction]:
     """Iterate over predictions of texts: the class, or all classes above one half for multi-label runs.
 
-    model: the trained network of the run, if it is loaded already.
+    model: see `picture_answers`.
     """
     if run.metadata.kind != "texts":
         got = f"a run on {run.metadata.kind}"
         raise input_error("predict", "a run on texts for texts", got, "Give what the network reads.")
-    model = (run.load_model() if model is None else model).to(device)
+    device = next(model.parameters()).device
     vocabulary, longest = run.words(), run.config.max_length
     rest, cut, count = iter(texts), 0, 0
     while few := list(islice(rest, batch_size)):

@@ -100,12 +100,11 @@ def answers(
     """
     if isinstance(inputs, Iterator) or (isinstance(inputs, np.ndarray) and inputs.dtype.kind in "UO"):
         inputs = list(inputs)
-    options: dict[str, Any] = {"batch_size": batch_size, "device": device, "model": network}
     if run is not None and run.metadata.kind == "texts" and _is_strings(inputs):
-        return list(text_answers(run, [inputs] if isinstance(inputs, str) else list(inputs), **options))
+        return list(text_answers(run, network, [inputs] if isinstance(inputs, str) else list(inputs), batch_size))
     if run is not None and _is_paths(inputs):
         files = [inputs] if isinstance(inputs, str | Path) else inputs
-        return list(picture_answers(run, [Path(file) for file in files], **options))
+        return list(picture_answers(run, network, [Path(file) for file in files], batch_size))
     given = as_inputs("predict", inputs)
     if run is not None and run.metadata.kind == "images":
         given = _as_images(given)

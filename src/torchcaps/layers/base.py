@@ -44,8 +44,8 @@ class RoutedLayer(nn.Module):
         in_dim: int,
         out_dim: int,
         *,
-        votes: str | VoteTransform,
-        routing: str | Routing,
+        votes: str | VoteTransform = "full",
+        routing: str | Routing = "dynamic",
         vote_bias: bool = False,
         normalize: bool = False,
         std: float | None = None,
@@ -73,6 +73,8 @@ class RoutedLayer(nn.Module):
         self.tile_bytes = tile_bytes
         self.norm = nn.LayerNorm(in_dim) if normalize_poses else None
         self.skip = skip
+        if skip:
+            self._check_skip(sizes)
         self._said: set[str] = set()  # plans that were logged
         self._handle = handle(self)  # for compilers
         if std is None and not isinstance(votes, VoteTransform) and not self.routing.parents_are_means:
@@ -82,6 +84,9 @@ class RoutedLayer(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]  # torch has no types for it
         self._handle = handle(self)  # a copy is a layer of its own
+
+    def _check_skip(self, sizes: dict[str, Any]) -> None:
+        """Refuse skip=True if parents are not in the places of children. sizes: the first four arguments."""
 
     def gather(self, children: Capsules) -> Gathered:
         """The children of every parent, as they vote."""

@@ -44,13 +44,14 @@ class ClassCapsules(RoutedLayer):
             check_coordinates("ClassCapsules", coordinates, out_dim, dimensions)
         sizes = (in_capsules, out_capsules, in_dim, out_dim)
         options.setdefault("expected_children", 36 * in_capsules)
-        if options.get("skip"):
-            remedy = "Leave skip out, or use DenseCapsules."
-            raise input_error("ClassCapsules", "no skip: classes are in no child's place", "skip=True", remedy)
         super().__init__(*sizes, votes=votes, routing=routing, any_grid=True, **options)
         self.dimensions = dimensions
         self.coordinates = coordinates
         self.coordinate_scale = coordinate_scale
+
+    def _check_skip(self, sizes: dict[str, Any]) -> None:
+        remedy = "Leave skip out, or use DenseCapsules."
+        raise input_error("ClassCapsules", "no skip: classes are in no child's place", "skip=True", remedy)
 
     def _check(self, children: Capsules) -> None:
         axes = f"b {GRIDS[self.dimensions]} i e"

@@ -11,10 +11,8 @@ from torchcaps._core.errors import input_error, shape_text
 from torchcaps._core.types import Capsules, Routed, Step, check_capsules
 from torchcaps.layers.base import RoutedLayer
 from torchcaps.layers.residual import check_skip
-from torchcaps.routing import Routing
 from torchcaps.votes.engine import Plan, planned
 from torchcaps.votes.job import Gathered
-from torchcaps.votes.transforms import VoteTransform
 
 
 class DenseCapsules(RoutedLayer):
@@ -32,20 +30,8 @@ class DenseCapsules(RoutedLayer):
     activation, and is masked. Votes are then made by the backend `dense`, for all pairs.
     """
 
-    def __init__(
-        self,
-        in_capsules: int | None,
-        out_capsules: int,
-        in_dim: int,
-        out_dim: int,
-        *,
-        votes: str | VoteTransform = "full",
-        routing: str | Routing = "dynamic",
-        **options: Any,
-    ) -> None:
-        super().__init__(in_capsules, out_capsules, in_dim, out_dim, votes=votes, routing=routing, **options)
-        if self.skip:
-            check_skip("DenseCapsules", in_capsules, out_capsules, in_dim, out_dim)
+    def _check_skip(self, sizes: dict[str, Any]) -> None:
+        check_skip("DenseCapsules", **sizes)
 
     def gather(self, children: Capsules, pair_mask: Tensor | None = None) -> Gathered:
         if pair_mask is None:

@@ -15,11 +15,11 @@ from torchcaps._core.types import Capsules
 from torchcaps.votes.windows import Windows
 
 
-def check_skip(owner: str, types: int | None, out_capsules: int, in_dim: int, out_dim: int) -> None:
+def check_skip(owner: str, in_capsules: int | None, out_capsules: int, in_dim: int, out_dim: int) -> None:
     """Refuse a skip connection between capsules that do not correspond to each other."""
-    if types != out_capsules or in_dim != out_dim:
+    if in_capsules != out_capsules or in_dim != out_dim:
         expected = "as many parents as children, with poses of one size, for skip=True"
-        got = f"{types} x {in_dim} -> {out_capsules} x {out_dim}"
+        got = f"{in_capsules} x {in_dim} -> {out_capsules} x {out_dim}"
         raise input_error(owner, expected, got, "Choose equal sizes, or skip=False.")
 
 

@@ -36,17 +36,18 @@ class _ConvTransposeCapsules(WindowedLayer):
         routing: str | Routing = "dynamic",
         **options: Any,
     ) -> None:
-        owner = type(self).__name__
-        if options.get("skip"):
-            remedy = "Leave skip out, or use a convolution."
-            raise input_error(owner, "no skip: most parents are in no child's place", "skip=True", remedy)
         sizes, where = (in_capsules, out_capsules, in_dim, out_dim), (kernel_size, stride, padding, dilation)
         super().__init__(sizes, *where, competition=competition, votes=votes, routing=routing, **options)
         self.output_padding = self._per_axis("output_padding", output_padding, 0)
         steps = [max(pair) for pair in zip(self.stride, self.dilation, strict=True)]
         if any(more >= step for more, step in zip(self.output_padding, steps, strict=True)):
             got = f"output_padding={self.output_padding} for stride={self.stride} and dilation={self.dilation}"
+            owner = type(self).__name__
             raise input_error(owner, "output_padding below stride or dilation", got, "Use less output_padding.")
+
+    def _check_skip(self, sizes: dict[str, Any]) -> None:
+        remedy = "Leave skip out, or use a convolution."
+        raise input_error(type(self).__name__, "no skip: most parents are in no child's place", "skip=True", remedy)
 
     def _sees(self, kernel: Sizes, stride: Sizes, dilation: Sizes) -> tuple[int, int]:
         return strided_count(kernel, stride, dilation), math.prod(kernel)

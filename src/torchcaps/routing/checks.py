@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor
+from typing_extensions import get_type_hints
 
 from torchcaps._core.errors import input_error, shape_text
 from torchcaps.votes.algebra import Votes
@@ -58,6 +59,14 @@ def check_idle(owner: str, where: str, **given: bool) -> None:
             raise input_error(owner, f"no {word} {where}", f"{word}, which has no effect there", f"Drop {word}.")
 
 
+def needed(owner: str, word: str, size: int | None, what: str) -> int:
+    """A size that layers fill in for what is learned; an `InputError` of owner if it is None."""
+    if size is None:
+        remedy = f'Pass it, or name the routing in a layer, which knows it: DenseCapsules(..., routing="{owner}").'
+        raise input_error(owner, f"{word} for its {what}", f"{word}=None", remedy)
+    return size
+
+
 class Range(NamedTuple):
     """An option as a slider: its lowest and highest number, and what it does, in a sentence for a student."""
 
@@ -96,17 +105,36 @@ def controls_of(kind: type) -> dict[str, Control]:
 
 
 def constructor_options(kind: type) -> dict[str, Any]:
-    """The constructor options of a class with their defaults, including those of base classes it forwards to."""
+    """The constructor options of a class with their defaults, including those of base classes it forwards to.
+
+    A constructor forwards what its `**options: Unpack[...]` names; every option if it has plain `**options`.
+    """
     options: dict[str, Any] = {}
+    forwarded: set[str] | None = None  # None: every one
     for base in kind.__mro__:
         if "__init__" in vars(base):
-            parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
+            constructor = vars(base)["__init__"]
+            parameters = inspect.signature(constructor).parameters.values()
+            others = [parameter.name for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD]
             for parameter in parameters:
-                if parameter.name != "self" and parameter.kind is not parameter.VAR_KEYWORD:
+                if parameter.name not in ("self", *others) and (forwarded is None or parameter.name in forwarded):
                     options.setdefault(parameter.name, parameter.default)
-            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            if not others:
                 break
+            named = _unpacked(constructor, others[0])
+            forwarded = named if forwarded is None or named is None else forwarded & named
     return options
+
+
+def _unpacked(function: Any, word: str) -> set[str] | None:
+    """The keywords that an argument `**word: Unpack[...]` of a function takes; None if it takes every one."""
+    if "Unpack" not in str(function.__annotations__.get(word)):
+        return None
+    try:
+        (options,) = get_args(get_type_hints(function)[word])
+    except NameError:  # an import for type checkers only
+        return None
+    return set(get_type_hints(options))
 
 
 def takes(function: Any, word: str) -> bool:

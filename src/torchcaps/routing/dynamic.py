@@ -12,16 +12,16 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
-from torchcaps._core.errors import check_choice, check_positive, input_error
+from torchcaps._core.errors import check_choice, input_error
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import SQUASHES, agree, combine, length, squash, squash_potential
-from torchcaps.routing.base import Routing
-from torchcaps.routing.checks import Choice, Control, Range, Switch, check_idle
-from torchcaps.routing.competition import CompetitionOptions, divergence
+from torchcaps.routing.checks import Choice, Control, Range, Switch
+from torchcaps.routing.competition import divergence
+from torchcaps.routing.sharp import Sharp, SharpOptions
 from torchcaps.votes.algebra import Votes
 
 
-class Dynamic(Routing):
+class Dynamic(Sharp):
     """Each parent is the squashed sum of its votes; the couplings of a child move towards parents that agree with it.
 
     squash: a name in `SQUASHES`. accumulate: add agreements to the logits (True) or overwrite them (False).
@@ -42,21 +42,16 @@ class Dynamic(Routing):
         *,
         squash: str = "quadratic",
         accumulate: bool = True,
-        sharpness: float = 1.0,
         amendment: bool = False,
         bias: bool = False,
         out_capsules: int | None = None,
         out_dim: int | None = None,
-        **competition: Unpack[CompetitionOptions],
+        **options: Unpack[SharpOptions],
     ) -> None:
-        super().__init__(iterations, **competition)
+        super().__init__(iterations, **options)
         check_choice(self.name, "squash", squash, list(SQUASHES))
-        check_positive(self.name, "sharpness", sharpness)
-        usual = self.options().get("sharpness", sharpness)
-        check_idle(self.name, "with hard=True", sharpness=self.hard and sharpness != usual)
         self.squash = squash
         self.accumulate = accumulate
-        self.sharpness = sharpness
         self.amendment = self.uses_activations = amendment
         self.bias: nn.Parameter | None = None
         if bias:

@@ -12,12 +12,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
+from typing_extensions import Unpack
 
 from torchcaps._core.errors import check_choice, check_positive, check_range, input_error
 from torchcaps._core.types import Activations, Couplings
 from torchcaps.routing.checks import Choice, Control, Range, check_idle
 from torchcaps.routing.fused import has_kernel
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
+from torchcaps.routing.sharp import SharpOptions
 from torchcaps.votes.algebra import Votes
 
 # The official code writes its activation logit with log variances, so twice our cost at half our temperature, and
@@ -90,12 +92,8 @@ class EM(Gaussian):
         beta_active: float | None = None,
         beta_active_scale: float | None = None,
         beta_per_dimension: bool = False,
-        sharpness: float = 1.0,
         vote_std: float | None = None,
-        gradients: str = "all",
-        hard: bool = False,
-        leaky: bool = False,
-        sampling: float = 1.0,
+        **options: Unpack[SharpOptions],
     ) -> None:
         numbers = {"inverse_temperature": inverse_temperature, "beta_use": beta_use}
         given = {word for word, value in numbers.items() if value is not None or preset is not None}
@@ -110,11 +108,7 @@ class EM(Gaussian):
             covariance="diagonal",
             variance_floor=chosen("variance_floor", variance_floor),
             mass_floor=chosen("mass_floor", mass_floor),
-            sharpness=sharpness,
-            gradients=gradients,
-            hard=hard,
-            leaky=leaky,
-            sampling=sampling,
+            **options,
         )
         check_choice(self.name, "variant", variant, [1, 2, 3, 4])
         self.preset = preset

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from torchcaps._core.errors import input_error
 from torchcaps._core.types import Activations, Couplings
+from torchcaps.routing.checks import needed
 from torchcaps.routing.competition import OverParents, over_own_parents
 from torchcaps.routing.gaussian import Gaussian, Mixture
 from torchcaps.votes.algebra import Votes
@@ -51,9 +51,7 @@ class Heinsen(Gaussian):
         **mixture: Any,
     ) -> None:
         super().__init__(iterations, variance_floor=variance_floor, mass_floor=mass_floor, **mixture)
-        if out_capsules is None:
-            remedy = 'Pass it, or name the routing in a layer, which knows it: DenseCapsules(..., routing="heinsen").'
-            raise input_error(self.name, "out_capsules for its learned betas", "out_capsules=None", remedy)
+        out_capsules = needed(self.name, "out_capsules", out_capsules, "learned betas")
         self.in_capsules, self.out_capsules = in_capsules, out_capsules
         shape = (in_capsules or 1, out_capsules)
         beta_use = 2 / math.sqrt(in_capsules or 1024) if beta_use is None else beta_use

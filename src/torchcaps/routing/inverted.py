@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 from typing_extensions import Unpack
 
-from torchcaps._core.errors import input_error
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import agree, combine
 from torchcaps.routing.base import Routing
+from torchcaps.routing.checks import needed
 from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.votes.algebra import Votes
 
@@ -41,10 +41,7 @@ class Inverted(Routing):
         self, iterations: int = 3, *, out_dim: int | None = None, **competition: Unpack[CompetitionOptions]
     ) -> None:
         super().__init__(iterations, **competition)
-        if out_dim is None:
-            remedy = 'Pass it, or name the routing in a layer, which knows it: DenseCapsules(..., routing="inverted").'
-            raise input_error(self.name, "out_dim for its layer norm", "out_dim=None", remedy)
-        self.out_dim = out_dim
+        self.out_dim = out_dim = needed(self.name, "out_dim", out_dim, "layer norm")
         self.gain = nn.Parameter(torch.ones(out_dim))
         self.shift = nn.Parameter(torch.zeros(out_dim))
         signs = 1.0 - 2 * (torch.arange(out_dim) % 2)  # a layer norm removes the component along (1, 1, ...)

@@ -23,10 +23,10 @@ from typing_extensions import Unpack
 from torchcaps._core.errors import check_choice, check_positive, check_range
 from torchcaps._core.types import Activations, Couplings, Routed, can_look_at
 from torchcaps.functional import distances, safe_divide
-from torchcaps.routing.base import Routing
-from torchcaps.routing.checks import Choice, Control, Range, check_idle
+from torchcaps.routing.checks import Choice, Control, Range
 from torchcaps.routing.competition import CompetitionOptions
 from torchcaps.routing.kmeans import weighted_means
+from torchcaps.routing.sharp import Sharp
 from torchcaps.votes.algebra import Votes
 
 
@@ -40,7 +40,7 @@ class Modes(NamedTuple):
     settled: Tensor  # [*b]
 
 
-class KDE(Routing):
+class KDE(Sharp):
     """Modes of the votes' weighted density, found by mean shift until an example has converged.
 
     iterations: the maximum. tolerance: an example has converged, and does not change any more, when its density grew by
@@ -75,18 +75,15 @@ class KDE(Routing):
         out_dim: int | None = None,
         **competition: Unpack[CompetitionOptions],
     ) -> None:
-        super().__init__(iterations, **competition)
+        super().__init__(iterations, sharpness=sharpness, **competition)
         check_choice(self.name, "kernel", kernel, ["gaussian", "epanechnikov"])
         if bandwidth is None:
             bandwidth = 1.0 if vote_std is None or out_dim is None else vote_std * math.sqrt(out_dim / 2)
-        for word, value in (("bandwidth", bandwidth), ("sharpness", sharpness), ("mass_floor", mass_floor)):
+        for word, value in (("bandwidth", bandwidth), ("mass_floor", mass_floor)):
             check_positive(self.name, word, value)
         check_range(self.name, "tolerance", tolerance, 0)
-        usual = self.options().get("sharpness", sharpness)
-        check_idle(self.name, "with hard=True", sharpness=self.hard and sharpness != usual)
         self.kernel = kernel
         self.bandwidth = bandwidth
-        self.sharpness = sharpness
         self.tolerance = tolerance
         self.mass_floor = mass_floor
 

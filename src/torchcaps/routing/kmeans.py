@@ -15,9 +15,8 @@ from typing_extensions import Unpack
 from torchcaps._core.errors import check_choice, check_positive
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import agree, combine, distances, length, mass, safe_divide, squash, unit
-from torchcaps.routing.base import Routing
-from torchcaps.routing.checks import Choice, Control, Range, check_idle
-from torchcaps.routing.competition import CompetitionOptions
+from torchcaps.routing.checks import Choice, Control, Range
+from torchcaps.routing.sharp import Sharp, SharpOptions
 from torchcaps.votes.algebra import Votes
 
 
@@ -41,7 +40,7 @@ def weighted_means(
     return Centers(means if previous is None else torch.where(empty, previous, means), masses)
 
 
-class KMeans(Routing):
+class KMeans(Sharp):
     """Soft k-means.
 
     distance: "euclidean" (d = |u - v|^2, centers are means, activations are shares of the children) or "inner"
@@ -59,21 +58,16 @@ class KMeans(Routing):
         iterations: int = 3,
         *,
         distance: str = "euclidean",
-        sharpness: float = 1.0,
         mass_floor: float = 1e-7,
-        **competition: Unpack[CompetitionOptions],
+        **options: Unpack[SharpOptions],
     ) -> None:
-        super().__init__(iterations, **competition)
+        super().__init__(iterations, **options)
         check_choice(self.name, "distance", distance, ["euclidean", "inner"])
-        check_positive(self.name, "sharpness", sharpness)
         check_positive(self.name, "mass_floor", mass_floor)
-        usual = self.options().get("sharpness", sharpness)
-        check_idle(self.name, "with hard=True", sharpness=self.hard and sharpness != usual)
         self.parents_are_means = self.translation_equivariant = distance == "euclidean"
         self.readout = "share" if self.parents_are_means else "length"
         self.distance = distance
         self.mass_floor = mass_floor
-        self.sharpness = sharpness
 
     def update(
         self, votes: Votes, weights: Couplings, previous: Centers | None, step: int, origin: Tensor | None = None

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from typing_extensions import TypedDict, Unpack
+
 from torchcaps.routing.dynamic import Dynamic
+
+
+class UniformOptions(TypedDict, total=False):
+    """The options of dynamic routing that count with one iteration."""
+
+    squash: str
+    amendment: bool
+    bias: bool
+    out_capsules: int | None
+    out_dim: int | None
+    leaky: bool
+    sampling: float
 
 
 class Uniform(Dynamic):
@@ -11,24 +25,5 @@ class Uniform(Dynamic):
     squash, amendment, bias, out_capsules, out_dim: see `Dynamic`. leaky, sampling: see `Routing`.
     """
 
-    def __init__(
-        self,
-        *,
-        squash: str = "quadratic",
-        amendment: bool = False,
-        bias: bool = False,
-        out_capsules: int | None = None,
-        out_dim: int | None = None,
-        leaky: bool = False,
-        sampling: float = 1.0,
-    ) -> None:
-        super().__init__(
-            1,
-            squash=squash,
-            amendment=amendment,
-            bias=bias,
-            out_capsules=out_capsules,
-            out_dim=out_dim,
-            leaky=leaky,
-            sampling=sampling,
-        )
+    def __init__(self, **options: Unpack[UniformOptions]) -> None:
+        super().__init__(1, **options)

@@ -17,12 +17,14 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
-from torchcaps._core.errors import check_positive, input_error
+from torchcaps._core.errors import check_positive
 from torchcaps._core.types import Activations, Couplings, Routed
 from torchcaps.functional import moments
-from torchcaps.routing.checks import Control, Range
+from torchcaps.routing.checks import Control, Range, needed
 from torchcaps.routing.gaussian import LOG_2PI, Gaussian, Mixture
+from torchcaps.routing.sharp import SharpOptions
 from torchcaps.votes.algebra import Votes
 
 
@@ -57,21 +59,11 @@ class Variational(Gaussian):
         inverse_temperature: float = 1.0,
         beta_use: float | None = None,
         beta_active: float | None = None,
-        sharpness: float = 1.0,
         vote_std: float | None = None,
-        gradients: str = "all",
-        hard: bool = False,
-        leaky: bool = False,
-        sampling: float = 1.0,
+        **options: Unpack[SharpOptions],
     ) -> None:
-        super().__init__(
-            iterations, sharpness=sharpness, gradients=gradients, hard=hard, leaky=leaky, sampling=sampling
-        )
-        if out_capsules is None:
-            remedy = (
-                'Pass it, or name the routing in a layer, which knows it: DenseCapsules(..., routing="variational").'
-            )
-            raise input_error(self.name, "out_capsules for its learned betas", "out_capsules=None", remedy)
+        super().__init__(iterations, **options)
+        self.out_capsules = out_capsules = needed(self.name, "out_capsules", out_capsules, "learned betas")
         self.given = set() if beta_active is None else {"beta_active"}  # what `calibrate` does not change
         vote_std = 1.0 if vote_std is None else vote_std
         check_positive(self.name, "vote_std", vote_std)
@@ -84,7 +76,6 @@ class Variational(Gaussian):
             ("inverse_temperature", inverse_temperature),
         ):
             check_positive(self.name, word, value)
-        self.out_capsules = out_capsules
         self.concentration = concentration
         self.mean_strength = mean_strength
         self.degrees = degrees

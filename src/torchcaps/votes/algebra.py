@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,32 +20,19 @@ from torchcaps.votes.products import Products
 from torchcaps.votes.readings import Combine, Inner, Open, Spread
 
 
-class Moments:
+class Moments(NamedTuple):
     """The weighted votes of each parent: masses [*b j], sums [*b j d], and squared deviations from any center.
 
     spread: the function from a center [*b j d] to Sum_i x_ij (u_j|i - center_j)^2, [*b j d]. scatter, means: the same
     about the means, and these, if a backend has them. by_kernels: whether kernels on a GPU computed them.
     """
 
-    def __init__(
-        self,
-        masses: Tensor,
-        sums: Tensor,
-        spread: Callable[[Tensor], Tensor],
-        scatter: Tensor | None = None,
-        means: Tensor | None = None,
-        by_kernels: bool = False,
-    ) -> None:
-        self.masses = masses
-        self.sums = sums
-        self.scatter = scatter
-        self.means = means
-        self.by_kernels = by_kernels
-        self._spread = spread
-
-    def spread(self, about: Tensor) -> Tensor:
-        """Sum_i x (u - about)^2, [*b j d]."""
-        return self._spread(about)
+    masses: Tensor
+    sums: Tensor
+    spread: Callable[[Tensor], Tensor]
+    scatter: Tensor | None = None
+    means: Tensor | None = None
+    by_kernels: bool = False
 
 
 class AnotherBackendError(Exception):

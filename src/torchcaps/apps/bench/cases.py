@@ -82,9 +82,9 @@ def dense(
     )
 
 
-def _em(routing: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
+def _costs(routing: nn.Module) -> textbook.Costs:
     assert isinstance(routing, EM)
-    return routing.beta_use, routing.beta_active, routing.inverse_temperature
+    return textbook.Costs(routing.beta_use, routing.beta_active, routing.inverse_temperature)
 
 
 def conv_em(
@@ -111,12 +111,9 @@ def conv_em(
     )
     poses = torch.randn(batch, grid, grid, children, 16).requires_grad_()
     activations = torch.rand(batch, grid, grid, children)
-    use, active, temperature = _em(layer.routing)
-    across = competition == "grid"
+    costs, across = _costs(layer.routing), competition == "grid"
     return Built(
-        lambda: textbook.conv_em(
-            poses, activations, layer.transform.weight, use, active, kernel, stride, iterations, temperature, across
-        ),
+        lambda: textbook.conv_em(poses, activations, layer.transform.weight, costs, kernel, stride, iterations, across),
         lambda: layer(Capsules(poses, activations))[:2],
         [poses, *layer.parameters()],
         plan=lambda: layer.plan(Capsules(poses, activations)),
@@ -161,13 +158,12 @@ def matrix(batch: int = 8, sizes: tuple[int, int, int, int] = (32, 32, 32, 32)) 
         poses = primary.poses(features).unflatten(1, (-1, 16)).permute(0, 3, 4, 1, 2)
         activations = torch.sigmoid(primary.activations(features)).permute(0, 2, 3, 1)  # type: ignore[misc]
         for layer, stride in zip(model.routed_layers[:2], (2, 1), strict=True):
-            use, active, temperature = _em(layer.routing)
+            costs = _costs(layer.routing)
             poses, activations = textbook.conv_em(
-                poses, activations, layer.transform.weight, use, active, 3, stride, 3, temperature, across=True
+                poses, activations, layer.transform.weight, costs, 3, stride, across=True
             )
         last = model.routed_layers[2]
-        use, active, temperature = _em(last.routing)
-        return textbook.class_em(poses, activations, last.transform.weight, use, active, 3, temperature)[1]
+        return textbook.class_em(poses, activations, last.transform.weight, _costs(last.routing))[1]
 
     return Built(
         lambda: (margin_loss(forward(), labels),),

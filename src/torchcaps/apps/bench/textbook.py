@@ -6,6 +6,7 @@ The same mathematics as torchcaps, weights in the same shapes, and no shared cod
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -29,15 +30,22 @@ def dense_dynamic(poses: Tensor, weight: Tensor, iterations: int = 3, last: bool
     return squash((couplings.unsqueeze(-1) * votes).sum(1))
 
 
-def m_step(
-    votes: Tensor, weights: Tensor, axis: int, beta_use: Tensor, beta_active: Tensor, temperature: float | Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+class Costs(NamedTuple):
+    """The learned costs of EM, and its inverse temperature after infinitely many iterations."""
+
+    beta_use: Tensor
+    beta_active: Tensor
+    inverse_temperature: float | Tensor = 0.01
+
+
+def m_step(votes: Tensor, weights: Tensor, axis: int, costs: Costs, iteration: int) -> tuple[Tensor, Tensor, Tensor]:
     """Means, variances and activations of parents whose children run along `axis`; weights have a last axis of one."""
     mass = weights.sum(axis, keepdim=True) + 1e-7
     means = (weights * votes).sum(axis, keepdim=True) / mass
     variances = (weights * (votes - means) ** 2).sum(axis, keepdim=True) / mass + 1e-4
-    cost = ((beta_use + 0.5 * torch.log(variances)) * mass).sum(-1)
-    return means, variances, torch.sigmoid(temperature * (beta_active - cost))
+    cost = ((costs.beta_use + 0.5 * torch.log(variances)) * mass).sum(-1)
+    temperature = costs.inverse_temperature * (1 - 0.95 ** (iteration + 1))
+    return means, variances, torch.sigmoid(temperature * (costs.beta_active - cost))
 
 
 def log_scores(votes: Tensor, means: Tensor, variances: Tensor, parents: Tensor) -> Tensor:
@@ -49,12 +57,10 @@ def conv_em(
     poses: Tensor,
     activations: Tensor,
     weight: Tensor,
-    beta_use: Tensor,
-    beta_active: Tensor,
+    costs: Costs,
     kernel: int,
     stride: int,
     iterations: int = 3,
-    inverse_temperature: float | Tensor = 0.01,
     across: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Poses [b h w i 16], activations [b h w i], weight [(k k i) j 4 4] to means [b h w j 16] and activations.
@@ -85,22 +91,15 @@ def conv_em(
 
     couplings = share(torch.zeros(votes.shape[:-1], dtype=votes.dtype))
     for iteration in range(iterations):
-        temperature = inverse_temperature * (1 - 0.95 ** (iteration + 1))
         weights = (couplings * active).unsqueeze(-1)
-        means, variances, parents = m_step(votes, weights, 3, beta_use, beta_active, temperature)
+        means, variances, parents = m_step(votes, weights, 3, costs, iteration)
         if iteration < iterations - 1:
             couplings = share(log_scores(votes, means, variances, parents))
     return means.squeeze(3), parents.squeeze(3)
 
 
 def class_em(
-    poses: Tensor,
-    activations: Tensor,
-    weight: Tensor,
-    beta_use: Tensor,
-    beta_active: Tensor,
-    iterations: int = 3,
-    inverse_temperature: float | Tensor = 0.01,
+    poses: Tensor, activations: Tensor, weight: Tensor, costs: Costs, iterations: int = 3
 ) -> tuple[Tensor, Tensor]:
     """Poses [b h w i 16], activations [b h w i], weight [i j 4 4] to classes; coordinates run from -1/2 to 1/2."""
     batch, high, wide, types = activations.shape
@@ -112,9 +111,8 @@ def class_em(
     active = activations.flatten(1).unsqueeze(-1)
     couplings = torch.full(votes.shape[:-1], 1 / votes.shape[-2], dtype=votes.dtype)
     for iteration in range(iterations):
-        temperature = inverse_temperature * (1 - 0.95 ** (iteration + 1))
         weights = (couplings * active).unsqueeze(-1)
-        means, variances, parents = m_step(votes, weights, 1, beta_use, beta_active, temperature)
+        means, variances, parents = m_step(votes, weights, 1, costs, iteration)
         if iteration < iterations - 1:
             couplings = torch.softmax(log_scores(votes, means, variances, parents), dim=-1)
     return means.squeeze(1), parents.squeeze(1)

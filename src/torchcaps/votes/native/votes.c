@@ -36,6 +36,14 @@ INLINE void make(in u, in w, in place, int row, int c, vec v[BLOCK][VECS]) {
             UNROLL for (int h = 0; h < VECS; h++) v[q][h] -= LOAD(place + (row * COLS + c + q) * LANES + h * WIDE);
 }
 
+/* The pose of child i in block b, and the matrix that it votes with for parent j. */
+#define POSE (u + (b * n.children + i) * IN * LANES)
+#define MATRIX (w + (i % n.types * n.parents + j) * INNER * COLS)
+
+/* The numbers of a vote, BLOCK from column c of a row at a time, and the vectors of these. */
+#define EACH_PART for (int row = 0; row < ROWS; row++) for (int c = 0; c < COLS; c += BLOCK)
+#define EACH_VECTOR UNROLL for (int q = 0; q < BLOCK; q++) UNROLL for (int h = 0; h < VECS; h++)
+
 /* Some parents and one block are the work of a thread: as many as have their sums in the nearest cache. */
 INLINE size share_of(sizes n, int threads, int sums) {
     size most = 16384 / (OUT * LANES * (size)sizeof(REAL) * sums), even = (n.parents * n.blocks + threads - 1) / threads;
@@ -56,19 +64,16 @@ INLINE void some_sums(sizes n, size b, size from, size to, in u, in w, pairs x, 
             UNROLL for (int h = 0; h < VECS; h++) weight[h] = LOAD(pair + h * WIDE);
             if (mass) UNROLL for (int h = 0; h < VECS; h++) ADD(mass + own + h * WIDE, weight[h]);
             if (!first && !second) continue;
-            for (int row = 0; row < ROWS; row++)
-                for (int c = 0; c < COLS; c += BLOCK) {
-                    vec v[BLOCK][VECS];
-                    make(u + (b * n.children + i) * IN * LANES, w + (i % n.types * n.parents + j) * INNER * COLS,
-                         place ? place + own * OUT : 0, row, c, v);
-                    size at = own * OUT + (row * COLS + c) * LANES;
-                    UNROLL for (int q = 0; q < BLOCK; q++)
-                        UNROLL for (int h = 0; h < VECS; h++) {
-                            vec weighed = weight[h] * v[q][h];
-                            if (first) ADD(first + at + q * LANES + h * WIDE, weighed);
-                            if (second) ADD(second + at + q * LANES + h * WIDE, weighed * v[q][h]);
-                        }
+            EACH_PART {
+                vec v[BLOCK][VECS];
+                make(POSE, MATRIX, place ? place + own * OUT : 0, row, c, v);
+                size at = own * OUT + (row * COLS + c) * LANES;
+                EACH_VECTOR {
+                    vec weighed = weight[h] * v[q][h];
+                    if (first) ADD(first + at + q * LANES + h * WIDE, weighed);
+                    if (second) ADD(second + at + q * LANES + h * WIDE, weighed * v[q][h]);
                 }
+            }
         }
 }
 
@@ -145,24 +150,19 @@ INLINE void some_inner(sizes n, size b, size from, size to, in u, in w, const RE
         for (size j = from; j < to; j++) {
             size own = (b * n.parents + j) * LANES;
             vec total[BLOCK][VECS];
-            UNROLL for (int q = 0; q < BLOCK; q++)
-                UNROLL for (int h = 0; h < VECS; h++)
-                    total[q][h] = offset && q == 0 ? LOAD(offset + own + h * WIDE) : (vec){0};
-            for (int row = 0; row < ROWS; row++)
-                for (int c = 0; c < COLS; c += BLOCK) {
-                    vec v[BLOCK][VECS];
-                    make(u + (b * n.children + i) * IN * LANES, w + (i % n.types * n.parents + j) * INNER * COLS,
-                         place ? place + own * OUT : 0, row, c, v);
-                    size at = own * OUT + (row * COLS + c) * LANES;
-                    UNROLL for (int q = 0; q < BLOCK; q++)
-                        UNROLL for (int h = 0; h < VECS; h++) {
-                            size d = at + q * LANES + h * WIDE;
-                            vec factor = {0};
-                            if (z) factor = LOAD(z + d) * v[q][h];
-                            if (y) factor += LOAD(y + d);
-                            total[q][h] += factor * v[q][h];
-                        }
+            EACH_VECTOR total[q][h] = offset && q == 0 ? LOAD(offset + own + h * WIDE) : (vec){0};
+            EACH_PART {
+                vec v[BLOCK][VECS];
+                make(POSE, MATRIX, place ? place + own * OUT : 0, row, c, v);
+                size at = own * OUT + (row * COLS + c) * LANES;
+                EACH_VECTOR {
+                    size d = at + q * LANES + h * WIDE;
+                    vec factor = {0};
+                    if (z) factor = LOAD(z + d) * v[q][h];
+                    if (y) factor += LOAD(y + d);
+                    total[q][h] += factor * v[q][h];
                 }
+            }
             UNROLL for (int q = 1; q < BLOCK; q++) UNROLL for (int h = 0; h < VECS; h++) total[0][h] += total[q][h];
             UNROLL for (int h = 0; h < VECS; h++)
                 STORE(x + ((b * n.children + i) * n.parents + j) * LANES + h * WIDE, total[0][h]);
@@ -280,9 +280,7 @@ void gradients(int threads, size blocks, size children, size types, size parents
                             for (int d = 0; d < OUT; d++) UNROLL for (int h = 0; h < VECS; h++) own[d][h] = (vec){0};
                             all_terms(terms, step, pair, y + parent, 0, own);
                             if (z) {
-                                for (int row = 0; row < ROWS; row++)
-                                    for (int c = 0; c < COLS; c += BLOCK)
-                                        make(pose, weight, place ? place + parent : 0, row, c, v + row * COLS + c);
+                                EACH_PART make(pose, weight, place ? place + parent : 0, row, c, v + row * COLS + c);
                                 all_terms(terms, step, pair, z + parent, v, own);
                             }
                             for_poses(weight, own, du + (b * children + i) * IN * LANES);

@@ -11,14 +11,7 @@ from tyro.conf import arg
 
 from torchcaps._core.fields import as_json
 from torchcaps._core.neutral import shown as neutral
-from torchcaps.apps.cli.commands.networks import (
-    RunsBeside,
-    open_networks,
-    percent,
-    print_pictures,
-    print_table,
-    write_results,
-)
+from torchcaps.apps.cli.commands.networks import RunsBeside, percent, print_pictures, print_table, write_results
 from torchcaps.apps.cli.parsing import parse
 
 if TYPE_CHECKING:
@@ -58,7 +51,7 @@ def attack_command(words: list[str]) -> None:
     if not options.epsilons or not options.methods:
         word = "--methods" if options.epsilons else "--epsilons"
         raise input_error("attack", f"one or more {word}", "none", f"Name some, or drop {word}.")
-    networks = open_networks("attack", options.run, options.beside, options.data_dir, options.device, options.transfer)
+    networks = options.networks("attack", options.transfer)
     from torchcaps.analysis.attacks import attack_curves, attack_examples
     from torchcaps.analysis.images import some, varied
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import arg
 
 from torchcaps._core.fields import as_json
-from torchcaps.apps.cli.commands.pictures import Picture, picture_place, save_picture, tell_picture
+from torchcaps.apps.cli.commands.pictures import Picture, parse_drawing, picture_place, save_picture, tell_picture
 from torchcaps.apps.cli.parsing import parse
 from torchcaps.runs.config import Count, Name
 
@@ -84,11 +84,10 @@ def draw_clusters(words: list[str]) -> None:
 
 
 def draw_membership(words: list[str]) -> None:
-    options = parse(DrawMembership, words, "draw membership", "  torchcaps draw membership --routing entropy")
+    options, place = parse_drawing(DrawMembership, words, "membership", "  torchcaps draw membership --routing entropy")
     from torchcaps.analysis.points import make_points
     from torchcaps.plots.clusters import membership_figure
 
-    place = picture_place(options.out, "membership.png")
     trace = _trace(options.routing, make_points(options.points, options.seed), options)
     save_picture(membership_figure(trace), place)
 

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from torchcaps.apps.cli.commands.pictures import Picture, picture_place, save_picture
-from torchcaps.apps.cli.parsing import parse
+from torchcaps.apps.cli.commands.pictures import Picture, parse_drawing, save_picture
 from torchcaps.runs.config import Count, Folder, Name
 
 
@@ -63,8 +62,7 @@ class DrawViewpoints:
 
 def draw_weights(words: list[str]) -> None:
     examples = "  torchcaps draw weights\n  torchcaps draw weights --children 16 --child-dim 8"
-    options = parse(DrawWeights, words, "draw weights", examples)
-    place = picture_place(options.out, "weights.png")
+    options, place = parse_drawing(DrawWeights, words, "weights", examples)
     from torchcaps._core.errors import check_count
     from torchcaps.analysis.weights import weight_counts
     from torchcaps.plots.diagrams import weights_figure
@@ -82,8 +80,7 @@ def draw_text_model(words: list[str]) -> None:
     examples = """\
   torchcaps draw text-model --model text-a
   torchcaps draw text-model "not as good as the first one" --run runs/stars"""
-    options = parse(DrawTextModel, words, "draw text-model", examples)
-    place = picture_place(options.out, "text-model.png")
+    options, place = parse_drawing(DrawTextModel, words, "text-model", examples)
     from torchcaps._core.errors import input_error
     from torchcaps.analysis.textshapes import text_shapes
     from torchcaps.data import Vocabulary
@@ -112,8 +109,7 @@ def draw_text_model(words: list[str]) -> None:
 
 def draw_viewpoints(words: list[str]) -> None:
     examples = "  torchcaps draw viewpoints toys --kind car\n  torchcaps draw viewpoints smallnorb --by elevation"
-    options = parse(DrawViewpoints, words, "draw viewpoints", examples)
-    place = picture_place(options.out, "viewpoints.png")
+    options, place = parse_drawing(DrawViewpoints, words, "viewpoints", examples)
     from torchcaps.analysis.views import view_grid
     from torchcaps.data import Splits, open_data
     from torchcaps.plots.diagrams import views_figure

@@ -10,8 +10,7 @@ from tyro.conf import arg
 
 from torchcaps._core.fields import as_json
 from torchcaps._core.neutral import shown
-from torchcaps.apps.cli.commands.pictures import Picture, picture_place, save_picture
-from torchcaps.apps.cli.parsing import parse
+from torchcaps.apps.cli.commands.pictures import Picture, parse_drawing, save_picture
 from torchcaps.runs.config import Count, Folder
 
 if TYPE_CHECKING:
@@ -67,8 +66,7 @@ class DrawModel(DrawRun):
 
 def draw_model(words: list[str]) -> None:
     examples = "  torchcaps draw model --run runs/capsnet --example 3"
-    options = parse(DrawModel, words, "draw model", examples)
-    place = picture_place(options.out, "model.png")
+    options, place = parse_drawing(DrawModel, words, "model", examples)
     run, image, _, classes = _example(options, "model")
     from torchcaps.analysis.stages import stages
     from torchcaps.plots.stages import stages_figure
@@ -84,8 +82,7 @@ def draw_model(words: list[str]) -> None:
 
 def draw_convergence(words: list[str]) -> None:
     examples = "  torchcaps draw convergence --run runs/toys --example 3"
-    options = parse(DrawConvergence, words, "draw convergence", examples)
-    place = picture_place(options.out, "convergence.png")
+    options, place = parse_drawing(DrawConvergence, words, "convergence", examples)
     voted, image, labels, classes = _watched(options, "convergence")
     from torchcaps.analysis.convergence import convergence
     from torchcaps.plots.convergence import convergence_figure
@@ -106,8 +103,7 @@ def draw_convergence(words: list[str]) -> None:
 
 def draw_agreement(words: list[str]) -> None:
     examples = "  torchcaps draw agreement --run runs/mine --example 3"
-    options = parse(DrawAgreement, words, "draw agreement", examples)
-    place = picture_place(options.out, "agreement.png")
+    options, place = parse_drawing(DrawAgreement, words, "agreement", examples)
     voted, _, _, classes = _watched(options, "agreement")
     from torchcaps.analysis.sharing import agreement
     from torchcaps.plots.sharing import agreement_figure
@@ -130,8 +126,7 @@ def draw_agreement(words: list[str]) -> None:
 
 def draw_split(words: list[str]) -> None:
     examples = "  torchcaps draw split --run runs/mine --example 3"
-    options = parse(DrawSplit, words, "draw split", examples)
-    place = picture_place(options.out, "split.png")
+    options, place = parse_drawing(DrawSplit, words, "split", examples)
     voted, image, _, classes = _watched(options, "split")
     from torchcaps.analysis.sharing import sharing
     from torchcaps.plots.sharing import sharing_figure

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchcaps._core.fields import as_json
 from torchcaps._core.neutral import shown
-from torchcaps.apps.cli.commands.networks import (
-    RunsBeside,
-    open_networks,
-    percent,
-    print_pictures,
-    print_table,
-    write_results,
-)
+from torchcaps.apps.cli.commands.networks import RunsBeside, percent, print_pictures, print_table, write_results
 from torchcaps.apps.cli.parsing import parse
 
 if TYPE_CHECKING:
@@ -36,7 +29,7 @@ def jumble_command(words: list[str]) -> None:
     from torchcaps._core.errors import check_count
 
     check_count("jumble", "--count", options.count)
-    networks = open_networks("jumble", options.run, options.beside, options.data_dir, options.device)
+    networks = options.networks("jumble")
     from torchcaps.analysis.images import some, varied
     from torchcaps.analysis.jumble import jumble_test, jumbled_sets, no_pairs
 

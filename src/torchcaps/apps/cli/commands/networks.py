@@ -38,6 +38,10 @@ class RunsBeside:
     json: bool = False
     """Print JSON instead of tables."""
 
+    def networks(self, command: str, source: Path | None = None) -> Networks:
+        """The networks of these runs; see `open_networks`."""
+        return open_networks(command, self.run, self.beside, self.data_dir, self.device, source)
+
 
 @dataclass(frozen=True)
 class Networks:

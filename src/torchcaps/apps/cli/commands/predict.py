@@ -65,10 +65,10 @@ def predict_command(words: list[str]) -> None:
     found: Iterator[Any]
     cells: list[Row] = []  # of the tables that texts come from
     if run.metadata.kind != "texts":
-        found = picture_answers(run, files, device=device)
+        found = picture_answers(run, run.load_model().to(device), files)
     else:
         texts = _noted(texts_of("predict", options, run), cells if options.csv is not None else None)
-        found = text_answers(run, texts, device=device)
+        found = text_answers(run, run.load_model().to(device), texts)
     first = next(found)  # errors come before any output
     _check(options, first)
     found = (_told(answer, options) for answer in chain([first], found))
