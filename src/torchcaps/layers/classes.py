@@ -26,19 +26,10 @@ class ClassCapsules(RoutedLayer):
     """
 
     def __init__(
-        self,
-        in_capsules: int,
-        out_capsules: int,
-        in_dim: int,
-        out_dim: int,
-        *,
-        votes: str | VoteTransform = "matrix",
-        routing: str | Routing = "em",
-        coordinates: str | None = "column",
-        coordinate_scale: float = 1.0,
-        dimensions: int = 2,
-        **options: Any,
-    ) -> None:
+        self, in_capsules: int, out_capsules: int, in_dim: int, out_dim: int, *,
+        votes: str | VoteTransform = "matrix", routing: str | Routing = "em",
+        coordinates: str | None = "column", coordinate_scale: float = 1.0, dimensions: int = 2, **options: Any,
+    ) -> None:  # fmt: skip
         check_choice("ClassCapsules", "dimensions", dimensions, list(GRIDS))
         if coordinates is not None:
             check_coordinates("ClassCapsules", coordinates, out_dim, dimensions)

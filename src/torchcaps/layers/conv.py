@@ -19,21 +19,11 @@ from torchcaps.votes.windows import Sizes, Windows, span_of, strided_count, wind
 
 class _ConvCapsules(WindowedLayer):
     def __init__(
-        self,
-        in_capsules: int,
-        out_capsules: int,
-        in_dim: int,
-        out_dim: int,
-        kernel_size: int | Sizes,
-        stride: int | Sizes = 1,
-        padding: int | Sizes = 0,
-        dilation: int | Sizes = 1,
-        *,
-        competition: str = "grid",
-        votes: str | VoteTransform = "full",
-        routing: str | Routing = "dynamic",
+        self, in_capsules: int, out_capsules: int, in_dim: int, out_dim: int,
+        kernel_size: int | Sizes, stride: int | Sizes = 1, padding: int | Sizes = 0, dilation: int | Sizes = 1, *,
+        competition: str = "grid", votes: str | VoteTransform = "full", routing: str | Routing = "dynamic",
         **options: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         sizes, where = (in_capsules, out_capsules, in_dim, out_dim), (kernel_size, stride, padding, dilation)
         super().__init__(sizes, *where, competition=competition, votes=votes, routing=routing, **options)
         owner = type(self).__name__

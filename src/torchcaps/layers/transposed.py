@@ -20,22 +20,11 @@ class _ConvTransposeCapsules(WindowedLayer):
     rivalry = 0.7  # a child reaches many parents, each of which sees few children: they find each other more slowly
 
     def __init__(
-        self,
-        in_capsules: int,
-        out_capsules: int,
-        in_dim: int,
-        out_dim: int,
-        kernel_size: int | Sizes,
-        stride: int | Sizes = 1,
-        padding: int | Sizes = 0,
-        output_padding: int | Sizes = 0,
-        *,
-        dilation: int | Sizes = 1,
-        competition: str = "grid",
-        votes: str | VoteTransform = "full",
-        routing: str | Routing = "dynamic",
-        **options: Any,
-    ) -> None:
+        self, in_capsules: int, out_capsules: int, in_dim: int, out_dim: int,
+        kernel_size: int | Sizes, stride: int | Sizes = 1, padding: int | Sizes = 0, output_padding: int | Sizes = 0, *,
+        dilation: int | Sizes = 1, competition: str = "grid", votes: str | VoteTransform = "full",
+        routing: str | Routing = "dynamic", **options: Any,
+    ) -> None:  # fmt: skip
         sizes, where = (in_capsules, out_capsules, in_dim, out_dim), (kernel_size, stride, padding, dilation)
         super().__init__(sizes, *where, competition=competition, votes=votes, routing=routing, **options)
         self.output_padding = self._per_axis("output_padding", output_padding, 0)

@@ -32,16 +32,9 @@ class VoteTransform(nn.Module):
     weight: nn.Parameter
 
     def __init__(
-        self,
-        in_capsules: int | None,
-        out_capsules: int,
-        in_dim: int,
-        out_dim: int,
-        *,
-        bias: bool = False,
-        normalize: bool = False,
-        std: float | None = None,
-    ) -> None:
+        self, in_capsules: int | None, out_capsules: int, in_dim: int, out_dim: int, *,
+        bias: bool = False, normalize: bool = False, std: float | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         owner = type(self).__name__
         for name, size in (("out_capsules", out_capsules), ("in_dim", in_dim), ("out_dim", out_dim)):

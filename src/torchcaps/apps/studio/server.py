@@ -86,6 +86,18 @@ def create_app(networks: Sequence[Network], host: str = "127.0.0.1") -> FastAPI:
             raise HTTPException(404)
         return FileResponse(STATIC / name, media_type=TYPES.get(Path(name).suffix))
 
+    @app.post("/api/clusters")
+    async def api_clusters(request: Request, asked: rooms.ClustersAsked) -> Response:
+        return await answer(request, partial(rooms.clusters_room, asked))
+
+    @app.post("/api/digit")
+    async def api_digit(request: Request, asked: rooms.DigitAsked) -> Response:
+        return await answer(request, partial(rooms.digit_room, network_of(asked.network), asked))
+
+    @app.get("/api/examples")
+    async def api_examples(request: Request, network: str, count: int = Query(default=20, ge=1, le=200)) -> Response:
+        return await answer(request, partial(rooms.examples_room, network_of(network), count))
+
     @app.get("/api/hello")
     async def api_hello() -> JSONResponse:
         return JSONResponse(hello)
@@ -95,18 +107,6 @@ def create_app(networks: Sequence[Network], host: str = "127.0.0.1") -> FastAPI:
         request: Request, name: str = "blobs", seed: int = Query(default=0, ge=0, le=2**31 - 1)
     ) -> Response:
         return await answer(request, partial(rooms.points_room, name[:80], seed))
-
-    @app.post("/api/clusters")
-    async def api_clusters(request: Request, asked: rooms.ClustersAsked) -> Response:
-        return await answer(request, partial(rooms.clusters_room, asked))
-
-    @app.get("/api/examples")
-    async def api_examples(request: Request, network: str, count: int = Query(default=20, ge=1, le=200)) -> Response:
-        return await answer(request, partial(rooms.examples_room, network_of(network), count))
-
-    @app.post("/api/digit")
-    async def api_digit(request: Request, asked: rooms.DigitAsked) -> Response:
-        return await answer(request, partial(rooms.digit_room, network_of(asked.network), asked))
 
     @app.post("/api/pose")
     async def api_pose(request: Request, asked: rooms.PoseAsked) -> Response:

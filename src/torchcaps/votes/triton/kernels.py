@@ -130,10 +130,8 @@ def moments_kernel(
     n, j = tl.program_id(0) * BN + tl.arange(0, BN), tl.program_id(1)
     mass = tl.zeros((BN,), dtype=ACC)
     one = tl.zeros((BN, R2, C2), dtype=ACC)
-    two = tl.zeros((BN, R2, C2), dtype=ACC)
-    about = tl.zeros((BN, R2, C2), dtype=ACC)
-    if PLACE:
-        about = _of_parent(place, n, j, examples, parents, ROWS, COLS, R2, C2, ACC)
+    zero = tl.zeros((BN, R2, C2), dtype=ACC)
+    about = _of_parent(place, n, j, examples, parents, ROWS, COLS, R2, C2, ACC) if PLACE else zero
     for start in range(0, children, BI):
         i = start + tl.arange(0, BI)
         x = _pairs(pairs, n, i, j, examples, children, along_n, along_i, along_j, ACC)
@@ -143,6 +141,7 @@ def moments_kernel(
         one += tl.sum(x[:, :, None, None] * (_votes(p, w) - about[:, None, :, :]), axis=1)
     mean = one / tl.where(mass < least, 1.0, mass)[:, None, None]
     about += mean
+    two = tl.zeros((BN, R2, C2), dtype=ACC)
     for start in range(0, children, BI):
         i = start + tl.arange(0, BI)
         x = _pairs(pairs, n, i, j, examples, children, along_n, along_i, along_j, ACC)
@@ -233,11 +232,10 @@ def pose_gradients_kernel(
 
 @triton.jit
 def weight_gradients_kernel(
-    poses, weight, pairs, plain, scaled, pivot, found,
-    columns, examples, children, matrices, parents,
-    PLAIN: tl.constexpr, SCALED: tl.constexpr, PIVOT: tl.constexpr,
-    ROWS: tl.constexpr, INNER: tl.constexpr, COLS: tl.constexpr,
-    R2: tl.constexpr, K2: tl.constexpr, C2: tl.constexpr, BN: tl.constexpr, BI: tl.constexpr, ACC: tl.constexpr,
+    poses, weight, pairs, plain, scaled, pivot, found, columns, examples, children, matrices, parents,
+    PLAIN: tl.constexpr, SCALED: tl.constexpr, PIVOT: tl.constexpr, ROWS: tl.constexpr, INNER: tl.constexpr,
+    COLS: tl.constexpr, R2: tl.constexpr, K2: tl.constexpr, C2: tl.constexpr, BN: tl.constexpr, BI: tl.constexpr,
+    ACC: tl.constexpr,
 ):  # fmt: skip
     """The gradient of matrices [t j K C]; a program for BI of them and parent j, over examples and places."""
     t, j = tl.program_id(0) * BI + tl.arange(0, BI), tl.program_id(1)
