@@ -8,7 +8,7 @@ import torch
 
 import torchcaps as tc
 from torchcaps.models import readout_of
-from torchcaps.models.evidence import ALONE, PAIRS, RANK, SCALE, SPREAD, WordEvidence, with_evidence
+from torchcaps.models.evidence import ALONE, PAIRS, SCALE, SPREAD, WordEvidence, with_evidence
 from torchcaps.models.tokens import TextEncoder
 from torchcaps.train.rates import parameter_groups
 
@@ -38,7 +38,8 @@ def by_loops(evidence, tokens):
     units = [(evidence.words.weight[word], word != 1) for word in words]
     for first, second in itertools.pairwise(words):
         units.append((evidence.pairs.weight[(first * SPREAD + second) % PAIRS], 1 not in (first, second)))
-    total = [sum(float(row[k]) for row, known in units if known) / math.sqrt(max(1, len(units))) for k in range(RANK)]
+    rank = evidence.words.embedding_dim
+    total = [sum(float(row[k]) for row, known in units if known) / math.sqrt(max(1, len(units))) for k in range(rank)]
     weight, bias = evidence.classes.weight.tolist(), evidence.classes.bias.tolist()
     return [
         SCALE * (b + sum(w * x for w, x in zip(row, total, strict=True))) for row, b in zip(weight, bias, strict=True)
@@ -68,8 +69,9 @@ def test_no_word_says_anything_before_training():
 
 def test_tables_are_bounded_whatever_the_number_of_classes():
     with torch.device("meta"):
-        evidence = WordEvidence(100_000, 1000)
-    assert sum(parameter.numel() for parameter in evidence.parameters()) < 11e6
+        large, small = WordEvidence(100_000, 1000), WordEvidence(10_000, 2)
+    assert sum(parameter.numel() for parameter in large.parameters()) < 11e6
+    assert sum(parameter.numel() for parameter in small.parameters()) < 1e6
 
 
 @pytest.mark.parametrize("routing", ["dynamic", "attention", "em", "gaussian"])

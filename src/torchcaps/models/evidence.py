@@ -14,7 +14,7 @@ from torchcaps._core.types import Capsules
 from torchcaps.functional import unit
 from torchcaps.models.textmodel import UNKNOWN
 
-RANK = 64  # numbers for each word, from which the evidence for all classes is made
+LEAST, MOST = 8, 64  # numbers for each word, from which its evidence is made: one for each class within these limits
 PAIRS = 65_521  # rows for pairs of words, which share them by chance; a prime
 SPREAD = 31_337  # between the rows of pairs whose first words are neighbors in the vocabulary
 SCALE = 5.0  # of the evidence: how fast the tables learn, beside other parameters
@@ -26,8 +26,8 @@ class WordEvidence(nn.Module):
     """The evidence of words and pairs of neighboring words for each class: tokens [b t] to log-odds [b y].
 
     Every word and every pair has a row of a table; rows are summed, divided by the square root of their number, and
-    mapped to classes. All rows are zero at first. Unknown words say nothing. The tables have at most 64 numbers for
-    each word and each of 65,521 rows of pairs, whatever the number of classes.
+    mapped to classes. All rows are zero at first. Unknown words say nothing. A row has as many numbers as there are
+    classes, but at least 8 and at most 64; pairs share 65,521 rows.
 
     vocabulary: the number of words. classes: the number of classes.
     """
@@ -36,12 +36,12 @@ class WordEvidence(nn.Module):
 
     def __init__(self, vocabulary: int, classes: int) -> None:
         super().__init__()
-        self.words = nn.Embedding(vocabulary, RANK)
-        self.pairs = nn.Embedding(PAIRS, RANK)
-        self.classes = nn.Linear(RANK, classes)
-        for zero in (self.words.weight, self.pairs.weight, self.classes.bias):
-            nn.init.zeros_(zero)
-        nn.init.normal_(self.classes.weight, std=RANK**-0.5)
+        rank = min(max(classes, LEAST), MOST)
+        self.words = nn.Embedding.from_pretrained(torch.zeros(vocabulary, rank), freeze=False)
+        self.pairs = nn.Embedding.from_pretrained(torch.zeros(PAIRS, rank), freeze=False)
+        self.classes = nn.Linear(rank, classes)
+        nn.init.zeros_(self.classes.bias)
+        nn.init.normal_(self.classes.weight, std=rank**-0.5)
 
     def forward(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b y"]:
         tokens = tokens.long()
