@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import torchcaps as tc
+from tests.support.textencoders import save_text_network
 from torchcaps._core.errors import InputError
 from torchcaps.models import VectorCapsules
 
@@ -249,6 +251,36 @@ def test_word_vectors_are_those_of_the_file(films, tmp_path):
     assert "never" in words  # in no text
     with pytest.raises(InputError, match="expected no option dim beside vectors"):
         tc.CapsuleTextClassifier(options={"dim": 4}, vectors=str(vectors)).fit(*films)
+
+
+def test_an_encoder_takes_the_place_of_word_vectors_and_stays_as_it_is(films, tmp_path):
+    folder = save_text_network(tmp_path / "bert")
+    options = {"filters": 16, "capsules": 2, "dropout": 0.1}
+    given = {"encoder": str(folder), "epochs": 12, "lr": 1e-2, "batch_size": 16, "random_state": 0, "options": options}
+    texts, labels = films
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # texts are not too few beside an encoder
+        critic = tc.CapsuleTextClassifier(**given).fit(texts, labels)
+    before, after = tc.load_encoder(folder).state_dict(), critic.model_.encoder.state_dict()
+    assert all(torch.equal(before[word], after[word]) for word in before)
+    assert critic.vocabulary_.words == tc.load_encoder(folder).vocabulary.words
+    assert critic.score(texts, labels) > 0.9
+    again = clone(critic).fit(texts, labels)
+    np.testing.assert_array_equal(again.predict_proba(texts), critic.predict_proba(texts))
+    kept = pickle.loads(pickle.dumps(critic))
+    np.testing.assert_array_equal(kept.predict_proba(texts[:5]), critic.predict_proba(texts[:5]))
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"vectors": "glove-6b-50d"}, "no vectors beside an encoder, got both"),
+        ({"options": {"dim": 4}}, "no option dim beside vectors or an encoder"),
+    ],
+)
+def test_what_contradicts_an_encoder_is_refused(films, more, sentence):
+    with pytest.raises(InputError, match=sentence):
+        tc.CapsuleTextClassifier(encoder="somewhere", **more).fit(*films)
 
 
 @pytest.mark.parametrize("model", ["text", "textcnn"])

@@ -143,6 +143,13 @@ def test_the_large_plain_network_is_exported(tmp_path):
 
 
 @pytest.mark.slow
+def test_evidence_of_words_is_exported(tmp_path):
+    model = tiny("text", ngrams=(2,), iterations=1)
+    for parameter in model.evidence.parameters():
+        torch.nn.init.normal_(parameter)
+    assert_exports(model, tmp_path / "a.onnx")
+
+
 @pytest.mark.parametrize("name", ["efficient", "text-b"])
 def test_programs_of_torch_export_give_the_same(name, tmp_path):
     model = tiny(name)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchcaps.apps.sklearn import CapsuleClassifier, CapsuleTextClassifier
+    from torchcaps.apps.sklearn import CapsuleClassifier
+    from torchcaps.apps.sklearn_texts import CapsuleTextClassifier
 else:
     try:
-        from torchcaps.apps.sklearn import CapsuleClassifier, CapsuleTextClassifier
+        from torchcaps.apps.sklearn import CapsuleClassifier
+        from torchcaps.apps.sklearn_texts import CapsuleTextClassifier
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] != "sklearn":
             raise

@@ -1,8 +1,7 @@
-"""Capsule networks as scikit-learn classifiers: for images, vectors and texts, in pipelines and grid searches."""
+"""Capsule networks as scikit-learn classifiers of images and vectors, in pipelines and grid searches."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,18 +12,17 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
 from torchcaps._core.device import choose_device
 from torchcaps._core.errors import check_choice, input_error, shape_text
-from torchcaps.data import ArraySet, Examples, TextSet, Vocabulary, read_vectors
+from torchcaps.data import ArraySet, Examples
 from torchcaps.models import MODELS, Model, VectorCapsules, create_model, models_for
 from torchcaps.runs.config import TrainConfig, required
 from torchcaps.runs.recipes import resolve
 
 BATCH = 256  # examples that are answered at once
-FEW = 1000  # texts, below which words are hardly learned from them alone
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -129,8 +127,13 @@ class _Capsules(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             model = self._new_model(config, options, **sizes)
             if table is not None:
                 model.set_vectors(table)  # type: ignore[operator]  # a model of texts
-            fit_model(model, data, config, verbose=bool(self.verbose), weights=weights)
-        self.model_ = model
+            learner, data = self._to_learn(model, data)
+            fit_model(learner, data, config, verbose=bool(self.verbose), weights=weights)
+        self.model_ = model.cpu().eval()
+
+    def _to_learn(self, model: Model, data: Examples) -> tuple[Model, Examples]:
+        """The part of the network that learns, and what it reads."""
+        return model, data
 
     def _new_model(self, config: TrainConfig, options: dict[str, Any], **sizes: Any) -> Model:
         model: Model = create_model(required(config.model), classes=len(self.classes_), **sizes, **options)
@@ -216,77 +219,8 @@ class CapsuleClassifier(_Capsules):
         return self._as_images(X).split(BATCH)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class CapsuleTextClassifier(_Capsules):
-    """A classifier of texts: X is a list of str, y a class for each, or zeros and ones [n y] for any number of classes.
-
-    model: a name (torchcaps list models), for texts. max_length: words of a text that are read; default: 200. vectors:
-    pretrained word vectors, a file in GloVe's format or "glove-6b-50d". routing, iterations, options, loss, epochs,
-    batch_size, lr, class_weight, device, random_state, verbose: as in `CapsuleClassifier`.
-
-    After fit: classes_, model_, vocabulary_.
-    """
-
-    model: str = field(default="text", kw_only=False)
-    max_length: int | None = None
-    vectors: str | None = None
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        tags.input_tags.string = True
-        tags.classifier_tags.multi_label = True
-        return tags
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CapsuleTextClassifier:  # noqa: N803
-        """Train on texts X with labels y [n] or [n y]. sample_weight: of each text, [n]."""
-        texts = _texts(X)
-        several = type_of_target(y) == "multilabel-indicator"
-        labels = self._labels(y if several else column_or_1d(y, warn=True))
-        if len(labels) != len(texts):
-            expected = f"{len(texts)} labels, one for each text"
-            raise input_error("CapsuleTextClassifier", expected, len(labels), "Give as many.")
-        check_choice("CapsuleTextClassifier", "model", self.model, models_for("texts"))
-        if self.vectors is not None and "dim" in (self.options or {}):
-            expected = "no option dim beside vectors, which have their own size"
-            raise input_error("CapsuleTextClassifier", expected, "both", "Drop one of them.")
-        if len(texts) < FEW and self.vectors is None:
-            warnings.warn(
-                f"CapsuleTextClassifier: {len(texts)} texts are few to learn words from; compare with "
-                "make_pipeline(TfidfVectorizer(), LogisticRegression()), or give vectors=.",
-                stacklevel=2,
-            )
-        config = self._config(self.model, len(texts), max_length=self.max_length, vectors=self.vectors)
-        known = None if self.vectors is None else read_vectors(self.vectors)
-        self.vocabulary_ = Vocabulary.build(texts, () if known is None else known.words, longest=config.max_length)
-        self.longest_ = config.max_length
-        names = tuple(map(str, self.classes_))
-        data = TextSet(texts, labels, names, vocabulary=self.vocabulary_, max_length=self.longest_)
-        sizes: dict[str, Any] = {} if MODELS[self.model].routes else {"many": self.many_}
-        table = None
-        if known is not None:
-            table = known.table(self.vocabulary_.words, torch.Generator().manual_seed(config.seed))
-            sizes["dim"] = table.shape[1]
-        weights = self._weights(y, sample_weight)
-        self._train(data, config, weights, table, vocabulary=len(self.vocabulary_), **sizes)
-        return self
-
-    def _inputs(self, X: Any) -> Sequence[Tensor]:  # noqa: N803
-        texts = _texts(X)
-        starts = range(0, len(texts), BATCH)
-        return [self.vocabulary_.read(texts[start : start + BATCH], self.longest_) for start in starts]
-
-
 def _shares(activations: np.ndarray) -> np.ndarray:
     """The activations divided by their sum; equal shares if all are zero."""
     sums = activations.sum(1, keepdims=True)
     even = np.full_like(activations, 1 / activations.shape[1])
     return np.divide(activations, sums, out=even, where=sums > 0)
-
-
-def _texts(X: Any) -> tuple[str, ...]:  # noqa: N803
-    """Texts as a tuple of str; an `InputError` for anything else."""
-    if isinstance(X, str) or not all(isinstance(text, str) for text in X) or len(X) == 0:
-        got = "one str" if isinstance(X, str) else "none" if len(X) == 0 else "others"
-        raise input_error("CapsuleTextClassifier", "a list of str", got, "Pass texts as [text, ...].")
-    return tuple(map(str, X))

@@ -16,6 +16,7 @@ from torchcaps._core.errors import check_choice, check_count, input_error
 from torchcaps._core.types import Capsules, Step
 from torchcaps.functional import length
 from torchcaps.layers import RoutedLayer
+from torchcaps.models.evidence import WordEvidence, with_evidence
 from torchcaps.models.ngrams import Branch
 from torchcaps.models.recipes import (
     TEXT_CAPSULES,
@@ -41,7 +42,8 @@ class TextCapsules(TextModel):
     and of n-grams that they see (D, K2; by default 16 and 3); window=0 leaves that layer out. votes: "shared" or "full"
     matrices. vote_bias: add a learned bias to votes. noise: add a class that collects background, which is not part of
     the output. amendment: weight children by their activations; True by default for dynamic and uniform routing.
-    leaky, sampling: see `Routing`. routing and further arguments: passed to all routed layers.
+    leaky, sampling: see `Routing`. word_evidence: words and pairs of words also speak for classes by themselves, see
+    `WordEvidence`; never beside an encoder. routing and further arguments: passed to all routed layers.
     """
 
     recipes: ClassVar[dict[str, Recipe]] = {"default": TEXT_CAPSULES, "best": TEXT_CAPSULES_BEST}
@@ -81,6 +83,7 @@ class TextCapsules(TextModel):
         leaky: bool = True,
         amendment: bool | None = None,
         sampling: float = 1.0,
+        word_evidence: bool = False,
         routing: str = "dynamic",
         dim: int = 50,
         tune: bool = True,
@@ -114,6 +117,7 @@ class TextCapsules(TextModel):
         elif amendment is not None:
             options["amendment"] = amendment  # an error for routings without this option
         self.noise = noise
+        self.evidence = WordEvidence(vocabulary, classes) if word_evidence and encoder is None else None
         first = min(ngrams) - 1 if padding else -max(ngrams) + 1  # words that the first n-gram does without
         self.shortest = max(1, 1 - first + stride * max(0, window - 1))
         self.branches = nn.ModuleList(
@@ -149,12 +153,17 @@ class TextCapsules(TextModel):
         vectors, ends = self.features(tokens)
         answers = [branch(vectors, ends) for branch in self.branches]
         classes = [Capsules(*(part[:, : self.classes] for part in answer[:2])) for answer in answers]
-        if len(classes) == 1:
-            return classes[0]
-        poses = torch.stack([answer.poses for answer in classes]).mean(0)
+        capsules = classes[0] if len(classes) == 1 else self._mean(classes)
+        if self.evidence is None:
+            return capsules
+        return with_evidence(capsules, self.evidence(tokens), self.readout, self.training)
+
+    def _mean(self, answers: list[Capsules]) -> Capsules:
+        """The class capsules of all branches, averaged."""
+        poses = torch.stack([answer.poses for answer in answers]).mean(0)
         if self.readout == "length":
             return Capsules(poses, length(poses))
-        return Capsules(poses, torch.stack([answer.activations for answer in classes]).mean(0))
+        return Capsules(poses, torch.stack([answer.activations for answer in answers]).mean(0))
 
     def trace(self, tokens: Int[Tensor, "b t"] | Float[Tensor, "b t c"]) -> list[list[Step]]:
         """For every layer of every branch, the steps of the routing: see `Routing.trace`."""
@@ -165,9 +174,10 @@ class TextCapsules(TextModel):
 class Text(TextCapsules):
     """N-gram capsules that vote for the classes directly: Capsule-B without its layer of convolutional capsules.
 
-    More filters and fewer capsules than Capsule-B take a quarter of its time and learn as well, also many classes.
+    More filters and fewer capsules than Capsule-B take a quarter of its time and learn as well, also many classes. What
+    single words and pairs of words say for the classes is added, which few texts are enough for.
 
-    vocabulary, classes, ngrams, filters, capsules, squash and further arguments: see `TextCapsules`.
+    vocabulary, classes, ngrams, filters, capsules, squash, word_evidence and further arguments: see `TextCapsules`.
     """
 
     def __init__(
@@ -179,13 +189,15 @@ class Text(TextCapsules):
         filters: int = 128,
         capsules: int = 4,
         squash: str = "exponential",
+        word_evidence: bool = True,
         **options: Any,
     ) -> None:
         if "window" in options or "window_capsules" in options:
             remedy = 'Choose "text-a" or "text-b", which have them.'
             raise input_error("Text", "no convolutional capsules", "window or window_capsules", remedy)
         sizes: dict[str, Any] = {"ngrams": ngrams, "filters": filters, "capsules": capsules}
-        super().__init__(vocabulary, classes, window=0, squash=squash, **sizes, **options)
+        sizes |= {"squash": squash, "word_evidence": word_evidence}
+        super().__init__(vocabulary, classes, window=0, **sizes, **options)
 
 
 class TextA(TextCapsules):

@@ -183,11 +183,12 @@ class TrainingModule(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         config = self.config
-        groups = parameter_groups(self.model, required(config.lr), config.encoder_lr)
+        decay = required(config.weight_decay)
+        groups = parameter_groups(self.model, required(config.lr), config.encoder_lr, weight_decay=decay)
         rates = self.trainer.strategy.broadcast([group["lr"] for group in groups])  # processors may round differently
         for group, rate in zip(groups, rates, strict=True):
             group["lr"] = rate
-        optimizer = torch.optim.AdamW(groups, weight_decay=required(config.weight_decay), fused=True)
+        optimizer = torch.optim.AdamW(groups, weight_decay=decay, fused=True)
 
         def factor(step: int) -> float:
             return learning_rate_factor(required(config.schedule), step, self.steps, required(config.epochs))

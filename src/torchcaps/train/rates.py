@@ -9,6 +9,7 @@ from torch import nn
 
 from torchcaps.layers import VoteTransform
 from torchcaps.models.encoders import encoder_of
+from torchcaps.models.evidence import WordEvidence
 
 
 def learning_rate_factor(schedule: str, step: int, steps: int, epochs: int = 1) -> float:
@@ -32,16 +33,21 @@ def learning_rate_factor(schedule: str, step: int, steps: int, epochs: int = 1) 
     return 1e-5 + (1 - 1e-5) * (1 + math.cos(math.pi * fall)) / 2
 
 
-def parameter_groups(model: nn.Module, lr: float, encoder_lr: float | None = None) -> list[dict[str, Any]]:
+def parameter_groups(
+    model: nn.Module, lr: float, encoder_lr: float | None = None, *, weight_decay: float = 0.0
+) -> list[dict[str, Any]]:
     """Parameters with their learning rates, which are scaled for vote transforms with larger initial weights.
 
-    encoder_lr: that of a pretrained encoder.
+    encoder_lr: that of a pretrained encoder. weight_decay: of AdamW; that of `WordEvidence` is a multiple of it.
     """
     groups, taken = [], set()
     for votes in (module for module in model.modules() if isinstance(module, VoteTransform)):
         factor = max(1.0, votes.std * math.sqrt(votes.fan_in()))
         groups.append({"params": list(votes.parameters()), "lr": lr * factor})
         taken |= set(votes.parameters())
+    for evidence in (module for module in model.modules() if isinstance(module, WordEvidence)):
+        groups.append({"params": list(evidence.parameters()), "lr": lr, "weight_decay": evidence.decay * weight_decay})
+        taken |= set(evidence.parameters())
     encoder = encoder_of(model)
     if encoder_lr is not None and encoder is not None:
         groups.append({"params": list(encoder.parameters()), "lr": encoder_lr})
